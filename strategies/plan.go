@@ -10,7 +10,6 @@ import (
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/internal/whole"
 	"github.com/perfplan/perfplan/model"
-	"github.com/perfplan/perfplan/model/ops"
 	"github.com/perfplan/perfplan/model/recipe"
 	"github.com/perfplan/perfplan/strategies/pipeline"
 )
@@ -46,33 +45,47 @@ func (d DataParallel) FSDP() bool { return d == FSDP1 || d == FSDP2 }
 
 // Plan is one way to split a job over its GPUs. Zero values mean the default.
 type Plan struct {
-	TP               int64        `yaml:"tp" json:"tp"`
-	SequenceParallel *bool        `yaml:"sequence_parallel" json:"sequence_parallel,omitempty"`
-	CP               int64        `yaml:"cp" json:"cp"`
-	CPCommType       CPCommType   `yaml:"cp_comm_type" json:"cp_comm_type,omitempty"`
-	EP               int64        `yaml:"ep" json:"ep"`
-	ExpertTP         int64        `yaml:"expert_tp" json:"expert_tp,omitempty"`
-	PP               int64        `yaml:"pp" json:"pp"`
-	VirtualStages    int64        `yaml:"virtual_stages" json:"virtual_stages"`
-	Schedule         string       `yaml:"schedule" json:"schedule,omitempty"`
-	StageLayers      StageLayers  `yaml:"stage_layers" json:"stage_layers,omitempty"`
-	DrainEvery       int64        `yaml:"drain_every" json:"drain_every,omitempty"` // micro batches after which the pipeline is empty again (torchtitan's and AutoModel's local batches); 0: those of a step
-	DP               int64        `yaml:"dp" json:"dp"`
-	DataParallel     DataParallel `yaml:"data_parallel" json:"data_parallel"`
+	TP               int64       `yaml:"tp" json:"tp"`
+	SequenceParallel *bool       `yaml:"sequence_parallel" json:"sequence_parallel,omitempty"`
+	CP               int64       `yaml:"cp" json:"cp"`
+	CPCommType       CPCommType  `yaml:"cp_comm_type" json:"cp_comm_type,omitempty"`
+	EP               int64       `yaml:"ep" json:"ep"`
+	ExpertTP         int64       `yaml:"expert_tp" json:"expert_tp,omitempty"`
+	PP               int64       `yaml:"pp" json:"pp"`
+	VirtualStages    int64       `yaml:"virtual_stages" json:"virtual_stages"`
+	Schedule         string      `yaml:"schedule" json:"schedule,omitempty"`
+	StageLayers      StageLayers `yaml:"stage_layers" json:"stage_layers,omitempty"`
+	// micro batches after which the pipeline is empty again (torchtitan's and AutoModel's local
+	// batches); 0: those of a step
+	DrainEvery   int64        `yaml:"drain_every" json:"drain_every,omitempty"`
+	DP           int64        `yaml:"dp" json:"dp"`
+	DataParallel DataParallel `yaml:"data_parallel" json:"data_parallel"`
 
-	ShardDegree         int64       `yaml:"shard_degree" json:"shard_degree,omitempty"`       // HSDP, copies of ZeRO-1 states: ranks that share one copy
-	ShardOptimizer      *bool       `yaml:"shard_optimizer" json:"shard_optimizer,omitempty"` // of which each has a part of the optimizer's states alone (Megatron-FSDP's outer_dp_sharding_strategy optim)
+	ShardDegree int64 `yaml:"shard_degree" json:"shard_degree,omitempty"` // HSDP, copies of ZeRO-1 states: ranks that share one copy
+	// of which each has a part of the optimizer's states alone (Megatron-FSDP's
+	// outer_dp_sharding_strategy optim)
+	ShardOptimizer      *bool       `yaml:"shard_optimizer" json:"shard_optimizer,omitempty"`
 	Bucket              units.Bytes `yaml:"bucket" json:"bucket,omitempty"`
 	ReshardAfterForward *bool       `yaml:"reshard_after_forward" json:"reshard_after_forward,omitempty"`
-	BucketView          *bool       `yaml:"bucket_view" json:"bucket_view,omitempty"`     // PyTorch's DDP: gradients are views of the buckets (gradient_as_bucket_view); left out: they are
-	AdapterUnits        *bool       `yaml:"adapter_units" json:"adapter_units,omitempty"` // FSDP1: each matrix of adapters is a unit of its own (PEFT's fsdp_auto_wrap_policy, which a Trainer takes); left out: it is
-	Units               Units       `yaml:"units" json:"units,omitempty"`                 // PyTorch's FSDP: what is gathered and reduced as a whole; left out: layers
-	UnitParams          UnitParams  `yaml:"unit_params" json:"unit_params,omitempty"`     // modules of at least so many parameters are units: alone (units: size), or beside layers their matrices
-	WrapOneRank         *bool       `yaml:"wrap_one_rank" json:"wrap_one_rank,omitempty"` // FSDP2 wraps units where there is one rank, too; left out: it does not
-	SyncEveryMicroBatch *bool       `yaml:"sync_every_micro_batch" json:"sync_every_micro_batch,omitempty"`
-	Offload             Offload     `yaml:"offload" json:"offload,omitempty"`                   // to the host's memory; left out: nothing
-	OffloadFraction     float64     `yaml:"offload_fraction" json:"offload_fraction,omitempty"` // of the optimizer, the rest of which the GPU updates meanwhile (Megatron's optimizer_offload_fraction); 0: all
-	OffloadOverlap      *bool       `yaml:"offload_overlap" json:"offload_overlap,omitempty"`   // tensors go to the host and come back while it updates others (Megatron's overlap_cpu_optimizer_d2h_h2d); left out: they do not
+	// PyTorch's DDP: gradients are views of the buckets (gradient_as_bucket_view); left out: they are
+	BucketView *bool `yaml:"bucket_view" json:"bucket_view,omitempty"`
+	// FSDP1: each matrix of adapters is a unit of its own (PEFT's fsdp_auto_wrap_policy, which a Trainer
+	// takes); left out: it is
+	AdapterUnits *bool `yaml:"adapter_units" json:"adapter_units,omitempty"`
+	// PyTorch's FSDP: what is gathered and reduced as a whole; left out: layers
+	Units Units `yaml:"units" json:"units,omitempty"`
+	// modules of at least so many parameters are units: alone (units: size), or beside layers their
+	// matrices
+	UnitParams          UnitParams `yaml:"unit_params" json:"unit_params,omitempty"`
+	WrapOneRank         *bool      `yaml:"wrap_one_rank" json:"wrap_one_rank,omitempty"` // FSDP2 wraps units where there is one rank, too; left out: it does not
+	SyncEveryMicroBatch *bool      `yaml:"sync_every_micro_batch" json:"sync_every_micro_batch,omitempty"`
+	Offload             Offload    `yaml:"offload" json:"offload,omitempty"` // to the host's memory; left out: nothing
+	// of the optimizer, the rest of which the GPU updates meanwhile (Megatron's
+	// optimizer_offload_fraction); 0: all
+	OffloadFraction float64 `yaml:"offload_fraction" json:"offload_fraction,omitempty"`
+	// tensors go to the host and come back while it updates others (Megatron's
+	// overlap_cpu_optimizer_d2h_h2d); left out: they do not
+	OffloadOverlap *bool `yaml:"offload_overlap" json:"offload_overlap,omitempty"`
 
 	Order Order `yaml:"order" json:"order,omitempty"`
 }
@@ -86,205 +99,6 @@ func (p *Plan) Splits() bool {
 		OffloadFraction: p.OffloadFraction, OffloadOverlap: p.OffloadOverlap, Order: p.Order}
 	return *p != how || how == Plan{}
 }
-
-// Train is what one step computes.
-type Train struct {
-	SequenceLength   int64         `yaml:"sequence_length" json:"sequence_length"`
-	MicroBatch       int64         `yaml:"micro_batch" json:"micro_batch"`
-	GradAccumulation int64         `yaml:"grad_accumulation" json:"grad_accumulation"`
-	GlobalBatch      int64         `yaml:"global_batch" json:"global_batch"`
-	Precision        string        `yaml:"precision" json:"precision"`
-	ReduceDType      recipe.DType  `yaml:"reduce_dtype" json:"-"`
-	DTypes           DTypes        `yaml:"dtypes" json:"-"`
-	Optimizer        string        `yaml:"optimizer" json:"optimizer"`
-	Recompute        ops.Recompute `yaml:"recompute" json:"recompute"`
-	Routing          string        `yaml:"routing" json:"routing,omitempty"`                   // how evenly experts get tokens; left out: as the recipe's benchmarks route
-	Imbalance        float64       `yaml:"expert_imbalance" json:"expert_imbalance,omitempty"` // tokens of the busiest expert rank over the mean; 0: as Routing has it
-	Capacity         float64       `yaml:"expert_capacity" json:"expert_capacity,omitempty"`   // rows of every expert over the mean, dropped and padded to; 0: as many as are routed to it
-
-	ClipGradients *bool `yaml:"clip_gradients" json:"clip_gradients,omitempty"` // by their norm, before the update (max_grad_norm, --clip-grad); left out: as the framework does by itself
-
-	OffloadLayers int64 `yaml:"offload_layers" json:"offload_layers,omitempty"` // whose activations go to the host between their passes, the first of the model (Megatron's cpu_offloading_num_layers); left out: none
-
-	OffloadActivations bool `yaml:"offload_activations" json:"offload_activations,omitempty"` // what all layers keep goes there, tensor by tensor (TRL's and Axolotl's activation_offloading, torchtune's enable_activation_offloading)
-
-	OffloadModules         OffloadModules `yaml:"offload_modules" json:"offload_modules,omitempty"`                         // parts of a layer that leave there what they save (Megatron's flag of this name); left out: none
-	MinOffloadedTensorSize *int64         `yaml:"min_offloaded_tensor_size" json:"min_offloaded_tensor_size,omitempty"`     // elements of a tensor that goes (likewise); left out: 2^20
-	OffloadedShare         *float64       `yaml:"activation_offload_fraction" json:"activation_offload_fraction,omitempty"` // of these parts, the first in a chunk of the model (likewise); left out: all
-
-	DocumentLength int64 `yaml:"document_length" json:"document_length,omitempty"` // mean tokens of the documents that a sequence is packed of, none of which attention lets see another; left out: a sequence is one
-
-	Padding float64 `yaml:"padding" json:"padding,omitempty"` // share of a batch's tokens that are padding, of which attention is told; 0: none
-
-	LengthSpread float64 `yaml:"length_spread" json:"length_spread,omitempty"` // standard deviation of the tokens of sequences, or of the documents that they are packed of, over their mean; 0: all alike
-
-	Images *Images `yaml:"images" json:"images,omitempty"` // of a vision-language model, in each sequence; left out: none, and no encoder
-
-	MTPLayers *int64 `yaml:"mtp_layers" json:"mtp_layers,omitempty"` // modules of multi-token prediction that are trained; left out: the model's own where the recipe trains them
-
-	NumLayersAtStartInBF16 int64 `yaml:"num_layers_at_start_in_bf16" json:"num_layers_at_start_in_bf16,omitempty"` // whose products are in 16 bits where those of others are in fewer (Megatron's first_last_layers_bf16); left out: none
-	NumLayersAtEndInBF16   int64 `yaml:"num_layers_at_end_in_bf16" json:"num_layers_at_end_in_bf16,omitempty"`
-
-	IndexerLoss *bool `yaml:"indexer_loss" json:"indexer_loss,omitempty"` // the indexer of sparse attention learns from attention's scores (Megatron's dsa_indexer_loss_coeff above 0); left out: where the recipe can
-
-	LoRA *LoRA `yaml:"lora" json:"lora,omitempty"` // low-rank adapters are trained, beside frozen weights; left out: all parameters
-
-	TokenMetrics bool `yaml:"token_metrics" json:"token_metrics,omitempty"` // entropy and accuracy are taken from the logits of each micro batch (TRL's SFTTrainer without Liger)
-
-	UseReentrant *bool `yaml:"use_reentrant" json:"use_reentrant,omitempty"` // layers are recomputed to their end, and no further than the last tensor that is needed else (torch.utils.checkpoint); left out: as the recipe has it
-
-	RecomputeModules RecomputeModules `yaml:"recompute_modules" json:"recompute_modules,omitempty"` // of selective recomputation; left out: the attention core
-
-	RecomputeMethod    RecomputeMethod `yaml:"recompute_method" json:"recompute_method,omitempty"`         // of full recomputation by layers; left out: the recipe's first
-	RecomputeNumLayers *int64          `yaml:"recompute_num_layers" json:"recompute_num_layers,omitempty"` // left out: every layer by itself
-}
-
-// Runtime is the framework and its switches.
-type Runtime struct {
-	Recipe            string `yaml:"recipe" json:"recipe"`
-	Attention         string `yaml:"attention" json:"attention"`
-	SDPAKernel        string `yaml:"sdpa_kernel" json:"sdpa_kernel,omitempty"` // what PyTorch's attention tries first (torch.nn.attention.sdpa_kernel): cudnn, flash, efficient; left out: as the release chooses
-	CompileScope      string `yaml:"compile_scope" json:"compile_scope,omitempty"`
-	TF32              *bool  `yaml:"tf32" json:"tf32,omitempty"` // fp32 operands are multiplied on the tensor cores; see Job.TF32
-	FusedCrossEntropy *bool  `yaml:"fused_cross_entropy" json:"fused_cross_entropy,omitempty"`
-	ReturnsLogits     *bool  `yaml:"returns_logits" json:"returns_logits,omitempty"`         // what is compiled returns logits beside its loss
-	KeepsLogits       *bool  `yaml:"keeps_logits" json:"keeps_logits,omitempty"`             // the loop has a name for what the model returned until gradients are made
-	CrossEntropyImpl  string `yaml:"cross_entropy_impl" json:"cross_entropy_impl,omitempty"` // whose fusion that is (Megatron's cross_entropy_fusion_impl); left out: Transformer Engine's, as nearly all scripts that fuse it have it, and Liger-Kernel's with the output layer
-
-	Upcast *bool `yaml:"upcast" json:"upcast,omitempty"` // logits and scores are cast to fp32 before their softmax, as transformers does; left out: as the recipe has it
-
-	FusedLinearCrossEntropy *bool `yaml:"fused_linear_cross_entropy" json:"fused_linear_cross_entropy,omitempty"` // loss and output layer together, without all logits (Liger-Kernel, Cut Cross-Entropy)
-
-	LossParallel *bool `yaml:"loss_parallel" json:"loss_parallel,omitempty"` // tensor ranks compute the loss of their parts of the vocabulary, or gather all logits before (torchtitan's disable_loss_parallel); left out: the former
-
-	SharedTPInput *bool `yaml:"shared_tp_input" json:"shared_tp_input,omitempty"` // tensor ranks gather once what several projections read (torchtitan's PrepareModuleInput), or each gathers its own (input_layouts of each ColwiseParallel); left out: the former
-	VocabParallel *bool `yaml:"vocab_parallel" json:"vocab_parallel,omitempty"`   // tensor ranks cut embedding and output layer, or hold them whole; left out: the former
-	VocabMultiple int64 `yaml:"vocab_multiple" json:"vocab_multiple,omitempty"`   // the vocabulary is padded to a multiple of this times the tensor ranks (Megatron's make_vocab_size_divisible_by); 0: as the recipe has it
-
-	LossChunks     int64          `yaml:"loss_chunks" json:"loss_chunks,omitempty"`           // chunks of tokens that output layer and loss take one by one (torchtitan's ChunkedLossWrapper); 1: all at once, 0: as the recipe has it
-	LossChunksKeep ops.ChunksKeep `yaml:"loss_chunks_keep" json:"loss_chunks_keep,omitempty"` // what each keeps for its backward pass; left out: as the recipe has it
-
-	LigerOperators LigerOperators `yaml:"liger_operators" json:"liger_operators,omitempty"` // of liger_kernels; left out: all
-
-	LigerKernels *bool `yaml:"liger_kernels" json:"liger_kernels,omitempty"` // Liger-Kernel's norms, gates and rotary embedding in the place of transformers'; left out: as the recipe has it
-
-	LoRAKernels    *bool `yaml:"lora_kernels" json:"lora_kernels,omitempty"`       // adapters run in functions with gradients by hand (Axolotl's lora_mlp_kernel, lora_qkv_kernel and lora_o_kernel)
-	TritonAdapters *bool `yaml:"triton_adapters" json:"triton_adapters,omitempty"` // adapters are Triton kernels (NeMo AutoModel's peft.use_triton)
-
-	TPOverlap *bool `yaml:"tp_overlap" json:"tp_overlap,omitempty"` // tensor ranks exchange pieces beside the GEMM that makes or reads them (torch's async TP, Megatron's tp_comm_overlap); left out: as the recipe has it
-
-	OverlapGradReduce  *bool `yaml:"overlap_grad_reduce" json:"overlap_grad_reduce,omitempty"`   // gradients are reduced beside the backward pass (Megatron's flag of this name, DeepSpeed's overlap_comm of ZeRO-1 and 2); left out: as the recipe has it
-	OverlapParamGather *bool `yaml:"overlap_param_gather" json:"overlap_param_gather,omitempty"` // parameters that ZeRO-1 updated are gathered beside the next forward pass (Megatron's flag of this name); left out: as the recipe has it
-
-	EPOverlap       *bool  `yaml:"ep_overlap" json:"ep_overlap,omitempty"`             // experts exchange rows beside another micro batch (Megatron's overlap_moe_expert_parallel_comm); left out: as the recipe has it
-	TokenDispatcher string `yaml:"token_dispatcher" json:"token_dispatcher,omitempty"` // of experts: alltoall, deepep, hybridep, or flex: Hybrid-EP in a rack, else DeepEP; left out: as the recipe has it
-
-	PermuteFusion *bool `yaml:"permute_fusion" json:"permute_fusion,omitempty"` // kernels of their own move experts' rows (Megatron's moe_permute_fusion); left out: as the recipe has it
-
-	RouterFusion *bool `yaml:"router_fusion" json:"router_fusion,omitempty"` // kernels of their own choose experts (Megatron's moe_router_fusion); left out: as the recipe has it
-
-	SquaredReLUFusion *bool  `yaml:"squared_relu_fusion" json:"squared_relu_fusion,omitempty"` // one kernel squares the ReLU of experts and weighs it (Megatron's use_fused_weighted_squared_relu); left out: as the recipe has it
-	GroupedMLPFusion  *bool  `yaml:"grouped_mlp_fusion" json:"grouped_mlp_fusion,omitempty"`   // both products of all experts of a rank in kernels that cast and activate (Megatron's use_transformer_engine_op_fuser with NVTE_CUTEDSL_FUSED_GROUPED_MLP); left out: where whole steps with experts are replayed
-	ExpertGEMM        string `yaml:"expert_gemm" json:"expert_gemm,omitempty"`                 // what multiplies for the experts of a rank: cublas, cutlass, torch; left out: as the recipe has it
-	GateFusion        *bool  `yaml:"gate_fusion" json:"gate_fusion,omitempty"`                 // one kernel applies the gate of an MLP (Megatron's bias_activation_fusion, --no-bias-swiglu-fusion); left out: as the recipe has it
-	NormFusion        *bool  `yaml:"norm_fusion" json:"norm_fusion,omitempty"`                 // one kernel normalises (PyTorch's nn.RMSNorm from 2.8 on), or norms are written out op by op; left out: as the recipe has it
-	Rotary            string `yaml:"rotary" json:"rotary,omitempty"`                           // how heads are turned: halves, interleaved, complex; left out: halves
-	CastRotary        *bool  `yaml:"cast_rotary" json:"cast_rotary,omitempty"`                 // rotary tables are cast to the dtype of the heads that they turn; left out: as the recipe has it
-	EnableGQA         *bool  `yaml:"enable_gqa" json:"enable_gqa,omitempty"`                   // query heads share keys and values in attention (PyTorch's enable_gqa), else these are repeated; left out: repeated, but for FlashAttention's package
-	ZeroInit          *bool  `yaml:"zero_init" json:"zero_init,omitempty"`                     // DeepSpeed's zero.Init makes the model, and with it products that keep no view of what ZeRO 3 gathers; left out: it does
-	GradientFusion    *bool  `yaml:"gradient_fusion" json:"gradient_fusion,omitempty"`         // products of weights' gradients add to what is kept of them (Megatron's gradient_accumulation_fusion); left out: as the recipe has it
-	RopeFusion        *bool  `yaml:"rope_fusion" json:"rope_fusion,omitempty"`                 // one kernel turns queries or keys (Megatron's apply_rope_fusion); left out: as the recipe has it
-
-	QKVRopeFusion *bool `yaml:"qkv_rope_fusion" json:"qkv_rope_fusion,omitempty"` // one kernel cuts a projection into queries, keys and values and turns them (Megatron's fused_single_qkv_rope); left out: off
-
-	NaNChecks *bool `yaml:"nan_checks" json:"nan_checks,omitempty"` // the host looks for NaNs in losses and gradients (Megatron's check_for_nan_in_loss_and_grad); left out: as the recipe has it
-
-	AmaxReduction string `yaml:"amax_reduction" json:"amax_reduction,omitempty"` // ranks that agree on the largest values of delayed scaling: all, tensor, none; left out: as the recipe has it
-	OpFuser       *bool  `yaml:"op_fuser" json:"op_fuser,omitempty"`             // Transformer Engine's op fuser runs dense MLPs and projections with adapters (Megatron's use_transformer_engine_op_fuser); left out: off
-
-	CUDAGraphs string `yaml:"cuda_graphs" json:"cuda_graphs,omitempty"` // replayed without the host's launches: full steps, layers but for their experts, their router, their mixers, none; left out: as the recipe has it
-
-	LaunchBlocking *bool `yaml:"launch_blocking" json:"launch_blocking,omitempty"` // CUDA_LAUNCH_BLOCKING=1: the host waits for every kernel; left out: where the recipe needs it
-
-	Trainer     *bool `yaml:"trainer" json:"trainer,omitempty"`           // transformers' Trainer makes the steps: its host waits for the loss of each micro batch; left out: a loop that does not
-	DataWorkers int64 `yaml:"data_workers" json:"data_workers,omitempty"` // processes that make batches beside that host (dataloader_num_workers); 0: it does
-
-	OneConnection *bool `yaml:"one_connection" json:"one_connection,omitempty"` // CUDA_DEVICE_MAX_CONNECTIONS=1: kernels of all streams start in the order of their launches; left out: where the framework asks for it
-
-	ExpandableSegments *bool `yaml:"expandable_segments" json:"expandable_segments,omitempty"` // of PyTorch's allocator, which maps pages to one segment a pool and stream (PYTORCH_ALLOC_CONF); left out: as the framework starts its processes
-
-	Release   units.Release `yaml:"release" json:"release,omitempty"`     // year and month of the software; 0: what the recipe describes, or the newest
-	Libraries units.Release `yaml:"libraries" json:"libraries,omitempty"` // of PyTorch and the CUDA libraries beneath it, where they are not of the same time; 0: Release
-
-	Stragglers *Stragglers `yaml:"stragglers" json:"stragglers,omitempty"`
-	OwnRuns    *OwnRuns    `yaml:"own_runs" json:"own_runs,omitempty"`
-	HostSpeed  float64     `yaml:"host_speed" json:"host_speed,omitempty"`   // of the CPUs that launch the kernels, over that of the machine's own; 0: 1
-	CPUThreads int64       `yaml:"cpu_threads" json:"cpu_threads,omitempty"` // of a rank, for what is left to the host (OMP_NUM_THREADS); 0: what the launcher sets
-	Jitter     float64     `yaml:"jitter" json:"jitter,omitempty"`           // standard deviation of the pace of a rank, as a share; the slowest of all sets that of the step
-}
-
-// Recomputes and Attentions are what a job may name, of recomputation and of attention.
-var (
-	Recomputes = []string{"none", "selective", "full"}
-	Attentions = []string{"sdpa", "flash", "flash-attn", "flash-attn-3", "flash-attn-4", "flex", "math", "unfused"}
-)
-
-// What multiplies for the experts of a rank: a call of cuBLAS for each; Transformer Engine's
-// CUTLASS kernel for all (NVTE_USE_CUTLASS_GROUPED_GEMM); torch._grouped_mm, over one tensor of all.
-const (
-	CuBLASExperts  = "cublas"
-	CUTLASSExperts = "cutlass"
-	TorchExperts   = "torch"
-)
-
-// Token dispatchers: NCCL's all-to-all, and a kernel of its own.
-const (
-	AllToAllDispatcher = "alltoall"
-	FlexDispatcher     = "flex"
-	DeepEPDispatcher   = "deepep"
-	HybridEPDispatcher = "hybridep"
-)
-
-var dispatchers = []string{AllToAllDispatcher, FlexDispatcher, DeepEPDispatcher, HybridEPDispatcher}
-
-// How tokens are routed to experts.
-const (
-	EvenRouting       = "even"       // to all as many
-	RandomRouting     = "random"     // to k of them at will
-	LearnedRouting    = "learned"    // by a router that an auxiliary loss of 0.01 or biases balance as it learns
-	WeakRouting       = "weak"       // by one that a loss of 0.001 balances
-	UnbalancedRouting = "unbalanced" // by one that nothing balances
-	UntrainedRouting  = "untrained"  // by one of random weights, before it has learned or been balanced
-	InTurnRouting     = "in-turn"    // every token to the k after those of the one before, without a router (NeMo AutoModel's fake_balanced_gate)
-)
-
-var routings = []string{EvenRouting, RandomRouting, LearnedRouting, WeakRouting, UnbalancedRouting, UntrainedRouting, InTurnRouting}
-
-// Whose loss runs.
-const (
-	EngineLoss  = "te"             // Transformer Engine's: of Megatron-Core
-	NativeLoss  = "native"         // its own, of compiled pieces
-	LigerLoss   = "liger"          // Liger-Kernel's, with the output layer, in pieces of rows
-	CutLoss     = "cut"            // Cut Cross-Entropy's, with the output layer, in blocks
-	WholeCut    = "cut-unfiltered" // and without leaving out gradients near zero
-	WrittenLoss = "written"        // the loop's own, written out, of logits as they are made
-)
-
-var losses = []string{EngineLoss, NativeLoss, LigerLoss, CutLoss, WholeCut, WrittenLoss}
-
-// linearLosses are the programs of recipes that make each loss together with the output layer.
-var linearLosses = map[string]string{"": "linear_cross_entropy", LigerLoss: "linear_cross_entropy", CutLoss: "cut_cross_entropy", WholeCut: "unfiltered_cut_cross_entropy"}
-
-// What is replayed from CUDA graphs.
-const (
-	NoGraphs     = "none"
-	MixerGraphs  = "mixers" // of a layer attention or its state-space mixer
-	RouterGraphs = "router" // of a layer with experts, what comes before the exchange of their rows
-	LayerGraphs  = "layers" // all of a layer but its experts
-	FullGraphs   = "full"   // whole steps
-)
-
-var graphKinds = []string{NoGraphs, MixerGraphs, RouterGraphs, LayerGraphs, FullGraphs}
 
 // SP reports whether sequence parallelism is on.
 func (p *Plan) SP() bool { return p.SequenceParallel != nil && *p.SequenceParallel && p.TP > 1 }
