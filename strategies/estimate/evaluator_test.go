@@ -115,17 +115,19 @@ func TestEvaluatorTakesNothingOver(t *testing.T) {
 	hosted := "{model: llama3-8b, hardware: h100-sxm, gpus: 16, runtime: {recipe: megatron-deepspeed}, plan: {tp: 2, data_parallel: zero1, offload: optimizer}, train: {micro_batch: 1, grad_accumulation: 8, sequence_length: 1024}}"
 	titan := "{model: llama3-70b, hardware: h100-sxm, gpus: 64, runtime: {recipe: torchtitan}, plan: {pp: 4, data_parallel: fsdp2, reshard_after_forward: true}, train: {micro_batch: 1, grad_accumulation: 8, sequence_length: 1024}}"
 	streamed := "{model: llama2-7b, hardware: h200-sxm, gpus: 8, runtime: {recipe: hf-eager}, plan: {data_parallel: fsdp1}, train: {micro_batch: 1, offload_activations: true}}"
+	deepspeed := "{model: gpt-oss-20b, hardware: h20, gpus: 8, runtime: {recipe: deepspeed-hf}, plan: {data_parallel: zero1}, train: {micro_batch: 1, grad_accumulation: 4, sequence_length: 1024}}"
 	for name, c := range map[string]struct {
 		job    string
 		change func(j *strategies.Job, p *strategies.Plan)
 	}{
-		"hosts":                 {dense, func(j *strategies.Job, _ *strategies.Plan) { j.GPUs = 1024 }},
-		"speed of hosts":        {dense, func(j *strategies.Job, _ *strategies.Plan) { j.Runtime.HostSpeed = 0.5 }},
-		"graphs":                {megatron, func(j *strategies.Job, _ *strategies.Plan) { j.Runtime.CUDAGraphs = strategies.LayerGraphs }},
-		"pieces beside GEMMs":   {megatron, func(j *strategies.Job, _ *strategies.Plan) { j.Runtime.TPOverlap = new(false) }},
-		"gathers in a pipeline": {titan, func(_ *strategies.Job, p *strategies.Plan) { p.ShardDegree = 4 }},
-		"gradients to the host": {hosted, func(_ *strategies.Job, p *strategies.Plan) { p.PP = 4 }},
-		"streamed activations":  {streamed, func(_ *strategies.Job, p *strategies.Plan) { p.DataParallel = strategies.FSDP2 }},
+		"hosts":                        {dense, func(j *strategies.Job, _ *strategies.Plan) { j.GPUs = 1024 }},
+		"speed of hosts":               {dense, func(j *strategies.Job, _ *strategies.Plan) { j.Runtime.HostSpeed = 0.5 }},
+		"graphs":                       {megatron, func(j *strategies.Job, _ *strategies.Plan) { j.Runtime.CUDAGraphs = strategies.LayerGraphs }},
+		"pieces beside GEMMs":          {megatron, func(j *strategies.Job, _ *strategies.Plan) { j.Runtime.TPOverlap = new(false) }},
+		"gathers in a pipeline":        {titan, func(_ *strategies.Job, p *strategies.Plan) { p.ShardDegree = 4 }},
+		"gradients to the host":        {hosted, func(_ *strategies.Job, p *strategies.Plan) { p.PP = 4 }},
+		"parameters that hooks gather": {deepspeed, func(_ *strategies.Job, p *strategies.Plan) { p.DataParallel = strategies.ZeRO3 }},
+		"streamed activations":         {streamed, func(_ *strategies.Job, p *strategies.Plan) { p.DataParallel = strategies.FSDP2 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := mustParse(t, c.job)

@@ -23,6 +23,7 @@ type terms struct {
 	block         bool                    // the host waits after every kernel
 	hides         units.Seconds           // share of experts' exchanges beside another micro batch
 	streamed      strategies.DataParallel // what units leave to the host depends on it; "" where they leave nothing
+	least         int64                   // elements of a parameter that ZeRO 3 shards, which hooks around units count; 0: none count them
 }
 
 // terms are those of the job.
@@ -31,6 +32,9 @@ func (p *pricer) terms() terms {
 		graphs: p.graphs, tiled: tensorOverlap(p.job), block: p.block, hides: p.hides}
 	if p.job.Train.OffloadActivations {
 		t.streamed = p.job.Plan.DataParallel
+	}
+	if p.host.Hooks.Any() && p.job.Plan.DataParallel.ShardsParameters() {
+		t.least = p.leastShared()
 	}
 	return t
 }
