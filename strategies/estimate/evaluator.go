@@ -125,7 +125,7 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 	tooLarge := func() bool { return limits.Memory > 0 && u.used > limits.Memory }
 	// Without pipeline the memory of a step takes longer to find than its time; with one,
 	// only what the allocator reserves for it.
-	first := s.own.plan == nil && limits.Time > 0
+	first := s.own.plan == nil && limits.Time > 0 || e.leavesLate()
 	if first && tooSlow() {
 		return out, nil
 	}
@@ -160,8 +160,12 @@ func (e *Evaluator) stepTime(j *strategies.Job) (units.Seconds, error) {
 	return units.Seconds(s.total), nil
 }
 
-// DeviceUsed is Memory.DeviceUsed of an Estimate, without the time of the step. Of a
-// plan beyond a limit only that is known for sure; 0 is no limit.
+// leavesLate reports whether what a step holds follows from its clock: what modules leave to the
+// host is still there at the end of the forward pass where kernels are faster than copies.
+func (e *Evaluator) leavesLate() bool { return e.sim.own.plan == nil && e.p.awayActivations().Modules }
+
+// DeviceUsed is Memory.DeviceUsed of an Estimate, without the time of the step unless memory
+// follows from that. Of a plan beyond a limit only that is known for sure; 0 is no limit.
 func (e *Evaluator) DeviceUsed(j *strategies.Job, limit units.Bytes) (units.Bytes, error) {
 	m, err := e.prepare(j)
 	if err != nil {
@@ -169,7 +173,11 @@ func (e *Evaluator) DeviceUsed(j *strategies.Job, limit units.Bytes) (units.Byte
 	}
 	p, s, u := &e.p, &e.sim, &e.memory
 	s.own.plan = p.schedule()
-	if u.measure(s, p, m.layout(j, s.own.plan), limit, false); limit == 0 || u.used <= limit {
+	l := m.layout(j, s.own.plan)
+	if e.leavesLate() {
+		e.simulate(l, Options{}, 0)
+	}
+	if u.measure(s, p, l, limit, false); limit == 0 || u.used <= limit {
 		u.replay(p)
 	}
 	return u.used, nil

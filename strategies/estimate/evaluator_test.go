@@ -105,6 +105,22 @@ func TestEvaluatorForgetsNothingAndAddsNothing(t *testing.T) {
 	}
 }
 
+// Memory that follows from the clock of a step is that of the Estimate, too, whatever is asked for first.
+func TestMemoryAtTheClockOfTheStep(t *testing.T) {
+	t.Parallel()
+	j := mustParse(t, "{model: qwen3-30b-a3b, hardware: h100-sxm, gpus: 16, plan: {tp: 2, ep: 8, data_parallel: fsdp1, shard_degree: 4}, train: {micro_batch: 4, grad_accumulation: 2, recompute: selective, precision: fp8-block, offload_modules: [moe_act]}}")
+	want, err := Estimate(j, Options{})
+	require.NoError(t, err)
+	var score, used Evaluator
+	got, err := score.Score(j, Limits{})
+	require.NoError(t, err)
+	require.Equal(t, want.Memory.PeakAllocated, got.PeakAllocated)
+	require.Equal(t, want.Memory.DeviceUsed, got.DeviceUsed)
+	memory, err := used.DeviceUsed(j, 0)
+	require.NoError(t, err)
+	require.Equal(t, want.Memory.DeviceUsed, memory)
+}
+
 // Jobs that share model and recipe, as those of one search or of one sweep do, get what each
 // gets alone: neither the number of hosts, of which all wait for the slowest, nor anything else
 // that prices follow from is taken over from the one before.
