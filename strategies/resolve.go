@@ -234,7 +234,7 @@ func having(program string) string {
 // resolveLossChunks fills and checks by how many chunks of tokens the loss runs, and what they keep.
 func (j *Job) resolveLossChunks() error {
 	r, keeps := &j.Runtime, j.Recipe.LossChunksKeep
-	if r.LossChunks == 0 && j.Recipe.Structure.LossChunks > 1 {
+	if r.LossChunks == 0 && j.Recipe.Structure.LossChunks > 1 && j.LinearLoss() == "" {
 		r.LossChunks = j.Recipe.Structure.LossChunks
 		j.note("runtime.loss_chunks", r.LossChunks, "the framework's own")
 	}
