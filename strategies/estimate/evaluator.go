@@ -22,6 +22,7 @@ type Evaluator struct {
 	memory  usage
 	outline pipeline.Plan // a schedule without its actions
 	timed   timed
+	healthy *Evaluator // of jobs with stragglers as if they had none; nil: not asked yet
 }
 
 // mostModels is how many ways to cut layers an Evaluator remembers, at some 200 KB
@@ -148,16 +149,16 @@ func (e *Evaluator) Score(j *strategies.Job, limits Limits) (Score, error) {
 	return out, nil
 }
 
-// stepTime is StepTime of an Estimate, without the memory of the step.
-func (e *Evaluator) stepTime(j *strategies.Job) (units.Seconds, error) {
+// step is Score without the memory of the step.
+func (e *Evaluator) step(j *strategies.Job) (Score, error) {
 	m, err := e.prepare(j)
 	if err != nil {
-		return 0, err
+		return Score{}, err
 	}
 	s := &e.sim
 	s.own.plan = e.p.schedule()
 	e.simulate(m.layout(j, s.own.plan), Options{}, 0)
-	return units.Seconds(s.total), nil
+	return Score{StepTime: units.Seconds(s.total), Energy: s.power.Energy}, nil
 }
 
 // leavesLate reports whether what a step holds follows from its clock: what modules leave to the
@@ -195,10 +196,12 @@ func (e *Evaluator) simulate(l *layout, o Options, most units.Seconds) {
 	if p.lags != nil {
 		healthy := *p.job
 		healthy.Runtime.Stragglers = nil
-		var h Evaluator
+		if e.healthy == nil {
+			e.healthy = new(Evaluator)
+		}
 		var err error
-		if without, err = h.Score(&healthy, Limits{}); err == nil {
-			p.most = append(p.most, h.p.clocks...)
+		if without, err = e.healthy.step(&healthy); err == nil {
+			p.most = append(p.most, e.healthy.p.clocks...)
 			copy(p.clocks, p.most)
 		}
 	}

@@ -261,11 +261,11 @@ func (e *Evaluator) slowerNetwork(r *Result) float64 {
 
 // longer is how much longer than r a job takes.
 func (e *Evaluator) longer(j *strategies.Job, r *Result) float64 {
-	t, err := e.stepTime(j)
+	again, err := e.step(j)
 	if err != nil { // as little as the job itself
 		return 0
 	}
-	return max(float64(t-r.StepTime), 0)
+	return max(float64(again.StepTime-r.StepTime), 0)
 }
 
 // counted are so many runs, in words.

@@ -202,3 +202,17 @@ func TestWaitingDrawsLess(t *testing.T) {
 	require.NoError(t, err)
 	require.LessOrEqual(t, float64(floor), float64(scored.Energy))
 }
+
+// A search with stragglers times each plan without them, too: what that follows from is kept from plan to plan.
+func TestScoresWithStragglersKeepWhatTheyShare(t *testing.T) {
+	j := mustParse(t, "{model: llama3-8b, hardware: h100-sxm, gpus: 8, runtime: {stragglers: 'rank=1,slowdown=1.2'}, plan: {tp: 2, data_parallel: zero1}, train: {micro_batch: 1, grad_accumulation: 4, sequence_length: 1024}}")
+	var e Evaluator
+	first, err := e.Score(j, Limits{})
+	require.NoError(t, err)
+	again := testing.AllocsPerRun(5, func() {
+		got, err := e.Score(j, Limits{})
+		require.NoError(t, err)
+		require.Equal(t, first, got)
+	})
+	require.Less(t, again, 20.)
+}
