@@ -635,6 +635,11 @@ var families = []family{
 		Spec:     Spec{Vocab: 50368, Hidden: 2048, Layers: 24, Heads: 16, MaxPositions: 2048, Position: NoPosition, FusedQKV: true, Tied: true},
 		attnType: ownKeys, alibi: true, learned: true, noBias: true,
 	}))},
+	{name: "t5", keys: t5Keys, base: t5Like(draft{Spec: Spec{Vocab: 32128, FFN: 2048, Heads: 8, Activation: ReLU}, encoderLayers: 6})},
+	{name: "mt5", keys: t5Keys, base: t5Like(draft{Spec: Spec{Vocab: 250112, FFN: 1024, Heads: 6, Activation: GELUNew, Gated: true}, encoderLayers: 8})},
+	{name: "umt5", keys: t5Keys, base: t5Like(draft{Spec: Spec{Vocab: 250112, FFN: 1024, Heads: 6, Activation: GELUNew, Gated: true, OwnBiases: true}, encoderLayers: 8})},
+	{name: "bart", keys: bartKeys, base: bartLike(draft{Spec: Spec{Place: SumNorm}})},
+	{name: "mbart", keys: bartKeys, base: bartLike(draft{Spec: Spec{Place: PreNorm}})},
 	// Classes of the hub's own. Those of Baichuan whose files have max_position_embeddings turn queries and keys.
 	{name: "baichuan", keys: " hidden_size num_hidden_layers num_attention_heads vocab_size intermediate_size hidden_act tie_word_embeddings max_position_embeddings=turned_positions z_loss_weight", base: llamaLike(draft{
 		Spec:  Spec{Vocab: 64000, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 4096, FusedQKV: true, QKVSlices: true, HeadMasks: true},

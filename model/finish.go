@@ -14,6 +14,7 @@ import (
 // what only makes sense together.
 func (r *reader) finish(d *draft) {
 	r.blocks(d)
+	fill(&d.Layers, d.encoderLayers)
 	r.needs("hidden_size", d.Hidden)
 	r.needs("num_hidden_layers", d.Layers)
 	r.needs("num_attention_heads", d.Heads)
@@ -43,6 +44,7 @@ func (r *reader) finish(d *draft) {
 		"norm_placement sum: norms of sums are modelled around attention and an MLP, one after the other, with one output layer; use pre")
 	r.check(!d.Bidirectional || d.Indexer == nil && d.Compress == nil && d.Mixers == nil && !d.Chunked, []string{"is_causal", "use_bidirectional_attention"},
 		"is_causal: attention both ways is modelled where it sees all tokens or a window, not beside picked keys, sums of tokens, chunks or mixers of another kind; use true")
+	r.encoder(d)
 	d.AttnSoftcap, d.LogitSoftcap = d.attnCap != 0, d.logitCap != 0
 	// Sums are only exact below maxParameters, and only then is anything counted.
 	if len(r.errs) == 0 {

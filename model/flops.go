@@ -20,11 +20,12 @@ type FLOPBreakdown struct {
 	Adapters    units.FLOPs // of LoRA
 	MTP         units.FLOPs // the multi-token-prediction modules, each with its logits
 	Vision      units.FLOPs // the encoder of images and its projector
+	Encoder     units.FLOPs // the layers of an encoder of text
 }
 
 // Total is the sum for the main model.
 func (f FLOPBreakdown) Total() units.FLOPs {
-	return f.Projections + f.Attention + f.Indexer + f.Scan + f.MLP + f.Router + f.Head + f.Adapters + f.Vision
+	return f.Projections + f.Attention + f.Indexer + f.Scan + f.MLP + f.Router + f.Head + f.Adapters + f.Vision + f.Encoder
 }
 
 // StepFLOPs counts a training step without recomputation, multi-token prediction included:
@@ -70,6 +71,7 @@ const (
 
 var classes = map[Role]class{
 	RoleQ: projection, RoleK: projection, RoleV: projection, RoleQKV: projection, RoleOGate: projection, RoleO: projection,
+	RoleCrossQ: projection, RoleCrossO: projection, // keys and values are of the encoder's tokens: crossed
 	RoleQDown: projection, RoleQUp: projection, RoleKVDown: projection, RoleKVUp: projection,
 	RoleIndexQ: projection, RoleIndexK: projection, RoleIndexWeights: projection,
 	RoleSumKV: projection, RoleSumGate: projection, RoleIndexSumKV: projection, RoleIndexSumGate: projection, RoleOGroups: projection,
@@ -129,6 +131,7 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 		Scan:        s.scanned(kinds, n),
 	}
 	f.Attention, f.Indexer = s.attended(kinds, tokens, seq, causal)
+	s.crossed(&f, tokens, seq, causal)
 	if n := s.images(tokens, seq); n > 0 {
 		all, _, _ := s.Vision.flops(n, s.Hidden)
 		f.Vision = units.FLOPs(all)

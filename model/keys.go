@@ -59,6 +59,9 @@ type draft struct {
 	fullNorm       bool // or FullQKNorm
 	singleNorms    bool // StableLM: a module for every head, of which none is modelled
 
+	encoderLayers, encoderHeads, encoderFFN int64 // of an encoder of text, which a family has or has not
+	encodes                                 bool
+
 	vision     Vision  // of an encoder
 	projected  int64   // out_hidden_size
 	windowSize int64   // side of a window in pixels; 0: none
@@ -148,6 +151,12 @@ var keys = []key{
 	{name: "num_hidden_layers", min: 1, max: maxLayers, to: func(d *draft) []any { return []any{&d.Layers} }},
 	{name: "num_attention_heads", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.Heads} }},
 	{name: "num_key_value_heads", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.KVHeads} }},
+	{name: "encoder_layers", min: 1, max: maxLayers, to: func(d *draft) []any { return []any{&d.encoderLayers} }},
+	{name: "encoder_attention_heads", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.encoderHeads} }},
+	{name: "encoder_ffn_dim", min: 1, max: maxFFN, to: func(d *draft) []any { return []any{&d.encoderFFN} }},
+	{name: "feed_forward_proj", to: func(d *draft) []any { return []any{(*gatedActivation)(d)} }},
+	{name: "relative_attention_num_buckets", min: 2, max: maxHidden, to: func(d *draft) []any { return []any{&d.Buckets} }},
+	{name: "scale_decoder_outputs", to: func(d *draft) []any { return []any{&d.HeadScale} }},
 	{name: "head_dim", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.HeadDim} }},
 	{name: "global_head_dim", min: 1, max: maxHeads, to: func(d *draft) []any { return []any{&d.global.HeadDim} }},
 	{name: "num_global_key_value_heads", min: 1, max: maxHeads, optional: true, to: func(d *draft) []any { return []any{&d.global.KVHeads} }},
@@ -218,6 +227,10 @@ var keys = []key{
 	{name: "attention_dropout", max: 1, optional: true, to: func(d *draft) []any { return []any{&d.AttnDropout} }},
 	{name: "residual_dropout", max: 1, to: func(d *draft) []any { return []any{&d.ResidDropout} }},
 	{name: "hidden_dropout", max: 1, to: func(d *draft) []any { return []any{&d.EmbedDropout, &d.ResidDropout} }},
+	{name: "activation_dropout", max: 1, to: func(d *draft) []any { return []any{&d.ActDropout} }},
+	{name: "every_dropout", max: 1, to: func(d *draft) []any {
+		return []any{&d.EmbedDropout, &d.AttnDropout, &d.ResidDropout, &d.ActDropout, &d.FinalDropout}
+	}},
 	{name: "block_dropout", max: 1, to: func(d *draft) []any { return []any{&d.AttnDropout, &d.ResidDropout} }},
 
 	{name: "sliding_window", max: maxSeq, optional: true, to: func(d *draft) []any { return []any{&d.Window} }},

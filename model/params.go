@@ -139,14 +139,18 @@ func (s *Spec) MatrixParams(each bool) int64 {
 	for _, k := range s.Kinds() {
 		add(p.Layer(k.LayerKind), k.Layers)
 	}
+	if s.Encoder != nil {
+		n += s.Encoder.MatrixParams(each)
+	}
 	return n
 }
 
 // Count is numbers of parameters. Shared tensors are counted once.
 type Count struct {
-	Total  int64 // every parameter; without multi-token prediction
-	Vision int64 // of Total, those of the encoder of images and of its projector
-	Active int64 // what one token of text passes through: Total less Vision and the experts the router does not pick
+	Total   int64 // every parameter; without multi-token prediction
+	Vision  int64 // of Total, those of the encoder of images and of its projector
+	Encoder int64 // of Total, those of the layers of an encoder of text, and of its final norm
+	Active  int64 // what one token of text passes through: Total less Vision and the experts the router does not pick
 
 	Trained int64 // of Total: all, or adapters alone
 
@@ -166,6 +170,9 @@ func (s *Spec) Params() Count {
 	p := s.Tensors()
 	var c Count
 	for _, t := range p.Embedding {
+		if t.TiedCopy {
+			continue
+		}
 		c.Total += t.Size()
 		if t.Split == VocabSplit || t.Role.Table() { // a table, not what comes after it
 			c.Embedding += t.Size()
@@ -194,6 +201,7 @@ func (s *Spec) Params() Count {
 			}
 		}
 	}
+	s.countEncoder(&c)
 	c.Active = c.Total - idle
 	c.Trained = c.Total
 	if s.LoRA != nil {
@@ -244,6 +252,9 @@ func (s *Spec) approximateParams() float64 {
 	n := sum(p.Embedding) + sum(p.Head)
 	for _, k := range s.Kinds() {
 		n += float64(k.Layers) * sum(p.Layer(k.LayerKind))
+	}
+	if s.Encoder != nil {
+		n += s.Encoder.approximateParams() // with its output layer, which it has not
 	}
 	return n
 }

@@ -51,6 +51,7 @@ type Spec struct {
 
 	TextOnly bool    // the language model of a multimodal file, whose other towers are left out
 	Vision   *Vision // what makes tokens of images; nil: nothing does
+	Encoder  *Spec   // a stack of text of its own, whose output every layer reads by attention beside that to its own tokens (T5, BART); nil: none
 
 	Bidirectional bool // every position sees all, as in encoders and as patches of an image do
 	Masked        bool // its class hands attention a mask, whatever the sequences are (Qwen's first)
@@ -84,7 +85,14 @@ type Spec struct {
 	Sinks                               bool // learned attention sink per head (gpt-oss)
 	AttnSoftcap, LogitSoftcap           bool // tanh cap on scores, logits (Gemma 2)
 
+	Buckets    int64 // relative_attention_num_buckets: rows of the table that the biases of scores are from (T5)
+	OwnBiases  bool  // every layer has such a table (UMT5), where others have one for the stack
+	HeadScale  bool  // hidden states times a constant before the output layer (T5 of its first version)
+	LogitsBias bool  // a buffer of zeros is added to the logits (BART)
+	Rewidened  bool  // the MLP's last projection gets what it reads in the dtype of its weight (T5)
+
 	EmbedDropout, AttnDropout, ResidDropout float64 // probabilities; zero: the op is not there
+	ActDropout, FinalDropout                float64 // of what the MLP's last projection reads, and of what the norm behind all layers makes
 	Undropped                               Role    // the last projection of a block, attention's or the MLP's, whose output is added without dropout (DistilBERT, XLM-RoBERTa-XL)
 	DropoutUnnamed                          bool    // the generic form says nothing of them, not even 0: frameworks have defaults
 
@@ -107,6 +115,7 @@ type Spec struct {
 	MTPShared bool  // mtp_use_repeated_layer: one module runs for all of them
 
 	// Of a job, no keys of a model.
+	Source   int64    // tokens of the encoder's sequence; 0: as many as the decoder's
 	LoRA     *LoRA    // trained beside frozen parameters; nil: all are trained
 	WideEnds [2]int64 // so many layers, the first and the last, whose products are in 16 bits where others are in fewer
 }
@@ -326,6 +335,7 @@ const (
 	WideRMSNorm   Norm = "rmsnorm_fp32_weight" // weight multiplied before the cast back (OLMo 2, gpt-oss)
 	GemmaRMSNorm  Norm = "gemma_rmsnorm"       // weight stored as w-1, multiplied in fp32
 	CastRMSNorm   Norm = "rmsnorm_cast_weight" // weight cast to fp32 and multiplied there (Gemma 4)
+	NarrowRMSNorm Norm = "rmsnorm_as_is"       // multiplied as it comes, in fp32 for its variance alone, and cast to the weight's dtype (T5)
 	LayerNorm     Norm = "layernorm"
 	PlainNorm     Norm = "layernorm_no_params"   // OLMo 1
 	LayerNormNoB  Norm = "layernorm_no_bias"     // MPT
@@ -372,6 +382,7 @@ const (
 	Rotary          Position = "rope"
 	LearnedPosition Position = "learned"
 	ALiBi           Position = "alibi"
+	RelativeBias    Position = "relative" // biases of scores, by how far key and query are apart (T5)
 	NoPosition      Position = "none"
 )
 
@@ -572,14 +583,17 @@ func (t Tensor) Matrices(each bool) int64 {
 // A bias has the role of its weight with "_b" appended.
 type Role string
 
-// Table reports whether it is one of nn.Embedding: of words, of learned positions or of token types.
-func (r Role) Table() bool { return r == RoleEmbed || r == RolePosition || r == RoleType }
+// Table reports whether it is one of nn.Embedding: of words, of positions or of token types.
+func (r Role) Table() bool {
+	return r == RoleEmbed || r == RolePosition || r == RoleType || r == RoleRelative
+}
 
 const (
 	RoleEmbed     Role = "embed"
 	RolePosition  Role = "position"   // learned positions
 	RoleType      Role = "type"       // token types
 	RoleEmbedNorm Role = "embed_norm" // also embed_norm_b
+	RoleRelative  Role = "relative"   // biases of scores by distance
 
 	RoleNorm1 Role = "norm1" // input of attention
 	RoleNorm2 Role = "norm2" // input of the MLP
@@ -605,6 +619,12 @@ const (
 	RoleQNorm Role = "q_norm"
 	RoleKNorm Role = "k_norm"
 	RoleSinks Role = "sinks"
+
+	RoleCrossQ    Role = "cross_q" // attention to what an encoder made
+	RoleCrossK    Role = "cross_k"
+	RoleCrossV    Role = "cross_v"
+	RoleCrossO    Role = "cross_o"
+	RoleCrossNorm Role = "cross_norm" // of its input, or of what it is added to
 
 	RoleMambaIn    Role = "mamba_in"
 	RoleMambaConv  Role = "mamba_conv"

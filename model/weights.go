@@ -39,7 +39,7 @@ func (s *Spec) named(m module, tensors []Tensor) []Tensor {
 // ends are the weights before and after the layers.
 func (s *Spec) ends() weights {
 	w := weights{
-		RoleEmbed: matrix(VocabSplit, s.Vocab, s.Hidden),
+		RoleEmbed: {{Name: ".weight", Shape: []int64{s.Vocab, s.Hidden}, Split: VocabSplit, TiedCopy: s.Encoder != nil}}, // which is the encoder's
 		RoleHead:  {{Name: ".weight", Shape: []int64{s.Vocab, s.Hidden}, Split: VocabSplit, TiedCopy: s.Tied}},
 	}
 	if s.Normed(RoleFinalNorm) {
@@ -53,6 +53,9 @@ func (s *Spec) ends() weights {
 	}
 	if s.Position == LearnedPosition {
 		w[RolePosition] = matrix(Replicated, s.MaxPositions+s.IdlePositions, s.Hidden)
+	}
+	if s.Position == RelativeBias && !s.OwnBiases {
+		w[RoleRelative] = matrix(ColumnSplit, s.Buckets, s.Heads)
 	}
 	if s.TypeVocab > 0 {
 		w[RoleType] = matrix(Replicated, s.TypeVocab, s.Hidden)
@@ -170,6 +173,12 @@ func (s *Spec) attention(w weights, k LayerKind) {
 		out = c.Groups * c.Out
 	}
 	w[RoleO] = s.linear(out, s.Hidden, RowSplit, s.OutBias)
+	if s.Encoder != nil {
+		s.crossing(w)
+	}
+	if s.OwnBiases {
+		w[RoleRelative] = matrix(ColumnSplit, s.Buckets, s.Heads)
+	}
 }
 
 // latents are those of latent attention.

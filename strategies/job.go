@@ -234,7 +234,7 @@ func (j *Job) SetPlan(p Plan) error {
 	if a := j.Precision.Attention; p.CP > 1 && j.Precision.AttentionCopies() > 1 {
 		return diag.Errorf("train.dtypes.attention: what context ranks (cp %d) exchange of %s is not known, of fp8 it is; leave it out, or set plan.cp to 1", p.CP, a)
 	}
-	if err := first(func() error { return j.checkAdapters(&p) }, func() error { return j.checkImages(&p) }, func() error { return j.checkLayers(&p) }, func() error { return j.checkPaddedContexts(&p) }, func() error { return j.checkFlexContexts(&p) }); err != nil {
+	if err := first(func() error { return j.checkAdapters(&p) }, func() error { return j.checkImages(&p) }, func() error { return j.checkEncodes(&p) }, func() error { return j.checkLayers(&p) }, func() error { return j.checkPaddedContexts(&p) }, func() error { return j.checkFlexContexts(&p) }); err != nil {
 		return err
 	}
 	if n := j.Train.DocumentLength; n > 0 && p.CP > 1 && j.Recipe.Structure.Ring != ops.DocumentRing {
@@ -441,7 +441,13 @@ func (j *Job) SyncsEveryMicroBatch() bool {
 	return o.SyncEvery && j.Plan.PP <= 1 || o.SyncSharded && kind.ShardsParameters() || kind == ZeRO2 || kind == ZeRO3
 }
 
-// Tokens is the number of tokens of one step over all GPUs.
+// Tokens is the number of tokens of one step over all GPUs: of an encoder-decoder model those that
+// either stack reads.
 func (j *Job) Tokens() float64 {
-	return float64(j.Train.GlobalBatch) * float64(j.Train.SequenceLength)
+	return float64(j.Train.GlobalBatch) * float64(j.Train.PerSequence())
+}
+
+// StepFLOPs are the model FLOPs of one step over all GPUs.
+func (j *Job) StepFLOPs(causal bool) units.FLOPs {
+	return j.Model.StepFLOPs(j.Train.GlobalBatch*j.Train.SequenceLength, j.Train.Attended(), causal)
 }

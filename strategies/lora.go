@@ -12,6 +12,9 @@ import (
 // Attended is how many tokens attention sees at once.
 func (t *Train) Attended() int64 { return cmp.Or(t.DocumentLength, t.SequenceLength) }
 
+// PerSequence are the tokens of a sequence, with those that an encoder of text reads beside it.
+func (t *Train) PerSequence() int64 { return t.SequenceLength + t.SourceLength }
+
 // checkDocuments holds train.document_length against what keeps documents apart.
 func (j *Job) checkDocuments() error {
 	n, t := j.Train.DocumentLength, &j.Train

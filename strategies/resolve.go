@@ -379,7 +379,7 @@ func (j *Job) checkExperts() error {
 // resolveTrain fills the training settings that do not depend on the plan.
 func (j *Job) resolveTrain() error {
 	return first(
-		j.resolveSequence, j.checkBatches, j.resolvePrecision, j.resolveOptimizer,
+		j.resolveSequence, j.resolveSource, j.checkBatches, j.resolvePrecision, j.resolveOptimizer,
 		j.checkImbalance, j.resolveMTP, j.resolveWideEnds, j.resolveIndexer, j.resolveLoRA, j.resolveImages, j.checkDocuments, j.checkPadding, j.checkLengths,
 		j.resolveDeepSpeedMoE, j.checkRouting, j.checkCapacity, j.checkGroupedMLP, j.setExpertGEMM, j.resolveRecompute)
 }
@@ -706,7 +706,7 @@ func (j *Job) settleTrain() error {
 	}
 	g := &j.Given
 	g.Optimizer, g.Precision, g.SequenceLength, g.Routing, g.Imbalance, g.Capacity = t.Optimizer, t.Precision, t.SequenceLength, t.Routing, t.Imbalance, t.Capacity
-	g.LoRA, g.DocumentLength, g.Padding, g.Images = t.LoRA, t.DocumentLength, t.Padding, t.Images
+	g.LoRA, g.DocumentLength, g.Padding, g.Images, g.SourceLength = t.LoRA, t.DocumentLength, t.Padding, t.Images, t.SourceLength
 	j.Model = j.Model.AtSequence(t.SequenceLength)
 	return nil
 }

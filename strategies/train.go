@@ -7,7 +7,9 @@ import (
 
 // Train is what one step computes.
 type Train struct {
-	SequenceLength   int64         `yaml:"sequence_length" json:"sequence_length"`
+	SequenceLength int64 `yaml:"sequence_length" json:"sequence_length"`
+	// of an encoder-decoder model, of the sequence that its encoder reads beside each; left out: as long
+	SourceLength     int64         `yaml:"source_length" json:"source_length,omitempty"`
 	MicroBatch       int64         `yaml:"micro_batch" json:"micro_batch"`
 	GradAccumulation int64         `yaml:"grad_accumulation" json:"grad_accumulation"`
 	GlobalBatch      int64         `yaml:"global_batch" json:"global_batch"`

@@ -167,7 +167,7 @@ func fullMFU(r *estimate.Result) float64 {
 	if r.ModelFLOPs == 0 {
 		return 0
 	}
-	full := r.Job.Model.StepFLOPs(int64(r.Job.Tokens()), r.Job.Train.Attended(), false)
+	full := r.Job.StepFLOPs(false)
 	return r.MFU * float64(full/r.ModelFLOPs)
 }
 

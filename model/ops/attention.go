@@ -60,6 +60,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		b.pick(in, kind)
 	}
 	t.Release(in)
+	k, v = b.cached(k), b.cached(v)
 	t.Module = "attention"
 	core := func(ins []*tape.Tensor) *tape.Tensor { return b.core(ins[0], ins[1], ins[2], kind) }
 	var y *tape.Tensor
@@ -452,7 +453,7 @@ func (b *builder) efficient(flavour string) bool {
 func (b *builder) core(q, k, v *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t, s := b.t, b.Spec
 	rescales := s.Sinks && b.Attention != "unfused" && b.program("sinks")
-	o := tape.AttentionOptions{Causal: !s.Bidirectional, Dropout: b.dropouts.attention, Sinks: s.Sinks && !rescales && b.Attention == "flash", Flavour: b.flavour()}
+	o := tape.AttentionOptions{Causal: !s.Bidirectional && !b.crosses, Dropout: b.dropouts.attention, Sinks: s.Sinks && !rescales && b.Attention == "flash", Flavour: b.flavour()}
 	o.Accumulates = b.Attention == "flash-attn-3" || b.Attention == "flash-attn-4"
 	o.Direct = b.Attention == "flex"
 	if o.Narrow = b.Precision.AttentionCasts(); o.Narrow.Copies > 0 {
@@ -537,6 +538,9 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 		v = b.give(v, t.Transpose(v, 1, 2))
 		defer t.Release(v)
 	}
+	if s.Position == model.RelativeBias && !b.crosses {
+		return b.biased(q, k, v)
+	}
 	sent, back := b.narrowed(o.Narrow)
 	written := b.writtenOut(q, k)
 	fused := !b.masked && b.Attention != "unfused" && !(s.KVLists && b.Attention == "sdpa") && !written
@@ -567,6 +571,8 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 	if b.masked {
 		o.Masked, o.Shared = true, b.sharesMask()
 		switch {
+		case b.crosses:
+			o.Mask = t.Outside(b.compute(), 1, q.Dim(1), q.Dim(2), k.Dim(2))
 		case b.headMasks():
 			o.Mask = t.Outside(b.hidden, q.Dim(0), q.Dim(1), q.Dim(2), k.Dim(2))
 		case b.masksPairs() && b.recipe.Structure.AdditiveMask:

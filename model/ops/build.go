@@ -31,6 +31,7 @@ type builder struct {
 	normsTurned bool           // norms of heads are part of what turns these
 	beforeMLP   *tape.Tensor   // the residual stream there
 	whole       bool           // a compiler sees the layer as one
+	crosses     bool           // attention is to what an encoder made
 	unsummed    bool           // tensor ranks sum what a block makes later
 	gathered    bool           // tensor ranks have gathered the tokens that experts get, and what these make of them is not summed yet
 	dropouts    struct{ embed, attention, resid float64 }
@@ -646,6 +647,10 @@ func (b *builder) mlp(x *tape.Tensor) *tape.Tensor {
 	h := b.block(x, model.RoleGate, model.RoleUp, model.RoleGateUp)
 	a := b.gated(h, model.RoleGate, model.RoleUp, model.RoleGateUp)
 	b.t.Release(h)
+	a = b.give(a, b.dropout(a, b.Spec.ActDropout))
+	if b.Spec.Rewidened {
+		a = b.give(a, b.t.To(a, b.weight))
+	}
 	b.t.Module = "mlp"
 	last := !b.has(model.RoleNorm4) // its output is only added
 	y := b.unread(last, func() *tape.Tensor { return b.row(a, model.RoleDown) })

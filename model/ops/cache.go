@@ -63,9 +63,14 @@ func (x *Cache) Build(c Config) *Model {
 	m := &Model{}
 	params := c.Spec.Tensors()
 	if c.Spec.Vision != nil {
-		m.Vision, m.Looks = buildVision(c)
+		m.Encoder, m.Encodes = buildVision(c)
 	}
-	m.Embedding = buildEmbedding(c, params.Embedding)
+	if c.Spec.Encoder != nil {
+		m.Encoder, m.Encodes = x.encodesText(c)
+		m.Embedding = buildEntry(c, params.Embedding)
+	} else {
+		m.Embedding = buildEmbedding(c, params.Embedding)
+	}
 	together := int(max(c.Together, 1))
 	kept := c
 	kept.Recompute = NoRecompute

@@ -24,6 +24,10 @@ func buildHead(c Config, params model.Parameters) (head, loss Unit) {
 	if b.normed(model.RoleFinalNorm) {
 		h = b.give(h, b.norm(h, model.RoleFinalNorm, true))
 	}
+	h = b.give(h, b.dropout(h, c.Spec.FinalDropout))
+	if c.Spec.HeadScale {
+		h = b.give(h, t.Scale("mul_scalar", h))
+	}
 	if c.Spec.HeadDense {
 		h = b.give(h, b.headDense(h))
 	}
@@ -160,6 +164,9 @@ func (b *builder) logitsOf(in *tape.Tensor) *tape.Tensor {
 	if c.WholeLoss && c.Recipe.Structure.VocabParallel || c.gathersLogits() { // output_layouts=Replicate() of the output layer: gradients are cut again
 		logits = b.give(logits, t.Communicate(tape.CommSpec{Group: "tp", Ranks: c.Shard.TP, Dim: 2, Grow: true, Forward: "all-gather", Join: c.Recipe.Structure.FunctionalTP || c.gathersLogits()}, logits))
 	}
+	if c.Spec.LogitsBias {
+		logits = b.give(logits, t.Add(logits, t.Outside(b.weight, 1, logits.Dim(-1))))
+	}
 	if b.scaledInLoss() {
 		return logits
 	}
@@ -207,7 +214,9 @@ func (b *builder) loss(logits *tape.Tensor) *tape.Tensor {
 	compiled := t.Compiled
 	defer func() { t.Compiled = compiled }()
 	t.Compiled = compiled && (c.FusedLoss || c.NativeLoss) // else it runs beside the graph
-	t.Tiny("loss", c.Recipe.Structure.LossTiny)
+	if t.Tiny("loss", 1); c.Spec.Encoder == nil {          // whose labels are not shifted
+		t.Tiny("loss", c.Recipe.Structure.LossTiny-1)
+	}
 	if c.KeepsLogits {
 		t.Held(logits)
 	}

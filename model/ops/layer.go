@@ -49,6 +49,9 @@ func (b *builder) serial(x *tape.Tensor, kind model.LayerKind, latent bool, mlp 
 			t.Release(a)
 			a = nil
 		}
+		if b.Spec.Encoder != nil {
+			y = b.give(y, b.reads(y))
+		}
 		h, after = b.normBefore(y, kind, model.RoleNorm2, kind.MoE)
 	}
 	t.Release(a)
@@ -95,6 +98,9 @@ func (b *builder) summed(x *tape.Tensor, kind model.LayerKind, mlp part) *tape.T
 		return h
 	}
 	h := normedSum(x, b.mixer(kind)(x), model.RoleNorm3, model.RoleO)
+	if b.Spec.Encoder != nil {
+		h = b.give(h, normedSum(h, b.cross(h), model.RoleCrossNorm, model.RoleCrossO))
+	}
 	y := normedSum(h, mlp(h), model.RoleNorm4, model.RoleDown)
 	t.Release(h)
 	return y

@@ -34,6 +34,8 @@ func (b *builder) norm(x *tape.Tensor, r model.Role, own bool) *tape.Tensor {
 			written = "_mixed"
 		}
 		return b.call(b.variant("rms_norm", written), tensorOf(x), tensorOf(w))[0].t
+	case model.NarrowRMSNorm:
+		return b.call("rms_norm_as_is", tensorOf(x), tensorOf(w))[0].t
 	case model.WideRMSNorm:
 		return b.call(b.variant("rms_norm", "_wide"), tensorOf(x), tensorOf(w))[0].t
 	case model.CastRMSNorm:

@@ -101,6 +101,7 @@ type Config struct {
 type InputConfig struct {
 	MicroBatch int64   // sequences
 	Sequence   int64   // tokens of a sequence, before context parallelism cuts it
+	Source     int64   // tokens of the sequence that an encoder of text reads beside it
 	Document   int64   // tokens of the documents that a sequence is packed of, which attention keeps apart; 0: it is one
 	Padding    float64 // share of the tokens that are padding, which attention is told; 0: none
 }
@@ -226,8 +227,8 @@ type Unit struct {
 // Model is the ops of one rank over a whole model; a pipeline stage takes a
 // range of its layers and, at the ends, embedding and head.
 type Model struct {
-	Vision    []Unit // the encoder of images, its parts that differ
-	Looks     []int  // the order in which they run, before the embedding
+	Encoder   []Unit // of images or of text, its parts that differ
+	Encodes   []int  // the order in which they run, before the embedding
 	Embedding Unit
 	Kinds     []Unit // one per distinct kind of layer, or of layers that are recomputed together
 	Kept      []Unit // the same without recomputation, where only some layers are recomputed

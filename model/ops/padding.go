@@ -14,7 +14,7 @@ func (b *builder) masksPairs() bool {
 
 // open reports whether every token sees all others and nothing says so.
 func (b *builder) open() bool {
-	return b.recipe.Structure.OpenMask && b.Spec.Bidirectional && b.Padding == 0 && b.Document == 0
+	return b.recipe.Structure.OpenMask && (b.Spec.Bidirectional || b.crosses) && b.Padding == 0 && b.Document == 0
 }
 
 // unpads reports whether attention takes the tokens that are no padding alone.

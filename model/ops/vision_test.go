@@ -50,8 +50,8 @@ func unread(v *model.Vision, u Unit) *Unit {
 
 // looks runs f over the units of an encoder, each as often as it runs.
 func looks(m *Model, f func(u *Unit)) {
-	for _, i := range m.Looks {
-		f(&m.Vision[i])
+	for _, i := range m.Encodes {
+		f(&m.Encoder[i])
 	}
 }
 
@@ -68,7 +68,7 @@ func TestEncodersAreSound(t *testing.T) {
 							c.Recompute, c.Shard = again, shard
 							m, missing := tryBuild(c)
 							require.Empty(t, missing)
-							for _, u := range m.Vision {
+							for _, u := range m.Encoder {
 								sound(t, r, unread(c.Spec.Vision, u))
 							}
 							sound(t, r, &m.Embedding)
@@ -101,7 +101,7 @@ func TestEncoderProducts(t *testing.T) {
 			v := c.Spec.Vision
 			images := float64(c.MicroBatch * v.Each)
 			text := *c.Spec
-			text.Vision = nil
+			text.Encoder = nil
 			all := float64(c.Spec.ForwardFLOPs(c.MicroBatch*c.Sequence, c.Sequence, true).Vision)
 			step := float64(c.Spec.StepFLOPs(c.MicroBatch*c.Sequence, c.Sequence, true) - text.StepFLOPs(c.MicroBatch*c.Sequence, c.Sequence, true))
 			var scores, layer float64 // attention's; what a layer multiplies
@@ -142,8 +142,8 @@ func TestFrozenEncoder(t *testing.T) {
 			c := lookingConfig(t, e.name, "hf-eager", of)
 			c.Recompute = FullRecompute // of the language model
 			m := built(t, c)
-			for i := range m.Vision {
-				u := &m.Vision[i]
+			for i := range m.Encoder {
+				u := &m.Encoder[i]
 				projector := strings.HasSuffix(u.Name, "projector")
 				still := of.FrozenEncoder && (!projector || of.FrozenProjector)
 				require.Equal(t, still, len(u.Backward.Ops) == 0, "%s, %s: %+v", e.name, u.Name, of)
@@ -167,7 +167,7 @@ func TestFrozenEncoder(t *testing.T) {
 // product reads without class tokens, and what GELU and the second read.
 func TestIdleLayer(t *testing.T) {
 	m := built(t, lookingConfig(t, "llava-1.5-7b", "hf-eager", model.Images{}))
-	projector := &m.Vision[len(m.Vision)-1]
+	projector := &m.Encoder[len(m.Encoder)-1]
 	require.EqualValues(t, 4*576*2*(1024+4096+4096), projector.Saved())
 	require.Equal(t, 1, number(&projector.Forward, "attention"))
 	require.Zero(t, number(&projector.Backward, "attention_backward"))
@@ -246,7 +246,7 @@ func TestEncoderKernels(t *testing.T) {
 			conf.Attention = c.attention
 			var calls []int
 			var positions []int64
-			for _, u := range built(t, conf).Vision {
+			for _, u := range built(t, conf).Encoder {
 				if u.Name == "vision patches" {
 					require.Equal(t, 1, number(&u.Forward, "patches"))
 					require.Equal(t, 1, number(&u.Backward, "patches_wgrad"))
@@ -322,8 +322,8 @@ func TestImagesInText(t *testing.T) {
 
 			conf.Spec.Vision = nil // what is trained on text alone has none of it
 			text := built(t, conf)
-			require.Empty(t, text.Vision)
-			require.Empty(t, text.Looks)
+			require.Empty(t, text.Encoder)
+			require.Empty(t, text.Encodes)
 			require.Less(t, len(text.Embedding.Forward.Ops), len(m.Embedding.Forward.Ops))
 		})
 	}
@@ -338,19 +338,19 @@ func TestEncoderCut(t *testing.T) {
 	context := c
 	context.Shard.CP = 2
 	whole, halves, same := built(t, c), built(t, cut), built(t, context)
-	for i, u := range halves.Vision {
+	for i, u := range halves.Encoder {
 		for k, p := range u.Params {
-			of := whole.Vision[i].Params[k]
+			of := whole.Encoder[i].Params[k]
 			want := of.Local
 			if p.Split == model.ColumnSplit || p.Split == model.RowSplit {
 				want /= 2
 			}
 			require.Equal(t, want, p.Local, "%s, %s", u.Name, p.Name)
 		}
-		require.Equal(t, len(whole.Vision[i].Forward.Ops), len(same.Vision[i].Forward.Ops))
-		require.Equal(t, flops(&whole.Vision[i].Forward), flops(&same.Vision[i].Forward))
+		require.Equal(t, len(whole.Encoder[i].Forward.Ops), len(same.Encoder[i].Forward.Ops))
+		require.Equal(t, flops(&whole.Encoder[i].Forward), flops(&same.Encoder[i].Forward))
 		if strings.HasSuffix(u.Name, "layer") {
-			require.Equal(t, flops(&whole.Vision[i].Forward), 2*flops(&u.Forward))
+			require.Equal(t, flops(&whole.Encoder[i].Forward), 2*flops(&u.Forward))
 		}
 	}
 }
@@ -378,7 +378,7 @@ func TestHostOfImages(t *testing.T) {
 	text.Spec, spec.Vision = &spec, nil
 	_, without := count(&built(t, text).Embedding)
 	const sequences, images = 2, 6
-	kernels, waits := count(&m.Vision[0])
+	kernels, waits := count(&m.Encoder[0])
 	require.Equal(t, h.Pass.Kernels+images*h.Image.Kernels+h.Tables.Kernels, kernels)
 	require.Equal(t, h.Pass.Waits+images*h.Image.Waits+h.Tables.Waits, waits)
 	kernels, waits = count(&m.Embedding)

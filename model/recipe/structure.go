@@ -20,6 +20,7 @@ type Structure struct {
 
 // LayerStructure is of norms, MLPs and mixers, and what compiles them.
 type LayerStructure struct {
+	EncodesText bool `yaml:"encodes_text"`  // models with an encoder of text beside their decoder are run
 	FusedGateUp bool `yaml:"fused_gate_up"` // one GEMM for gate and up
 	ApartBias   bool `yaml:"apart_bias"`    // biases of these two are added by a kernel of their own
 	// state-space mixers: whole, scan, gated norm and projection in one function, or apart; "": none

@@ -288,7 +288,7 @@ func floor(j *strategies.Job, deadline units.Seconds) int64 {
 		peak = max(peak, j.Hardware.GPU.Peak.Of(d))
 	}
 	tokens := float64(j.Run.Tokens.Value)
-	perToken := j.Model.StepFLOPs(j.Train.SequenceLength, j.Train.Attended(), true) / units.FLOPs(j.Train.SequenceLength)
+	perToken := j.Model.StepFLOPs(j.Train.SequenceLength, j.Train.Attended(), true) / units.FLOPs(j.Train.PerSequence())
 	gpus := tokens * float64((perToken).At(peak)) / float64(deadline)
 	return max(1, int64(math.Ceil(gpus/float64(j.Hardware.Node.GPUs.Value))))
 }

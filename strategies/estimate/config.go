@@ -26,6 +26,7 @@ func config(j *strategies.Job) ops.Config {
 		InputConfig: ops.InputConfig{
 			MicroBatch: j.Train.MicroBatch,
 			Sequence:   j.Train.SequenceLength,
+			Source:     j.Train.SourceLength,
 			Document:   j.Train.DocumentLength,
 			Padding:    j.Train.Padding,
 		},

@@ -220,7 +220,7 @@ func (p *pricer) finish(l *layout, r *Result) {
 	gpus := float64(j.GPUs)
 	tokens := j.Tokens()
 	r.TokensPerSecond = tokens / float64(r.StepTime) / gpus
-	r.ModelFLOPs = j.Model.StepFLOPs(int64(tokens), j.Train.Attended(), true)
+	r.ModelFLOPs = j.StepFLOPs(true)
 	r.Peak = peakOf(j)
 	if r.Peak > 0 {
 		r.MFU = float64(r.ModelFLOPs) / gpus / float64(r.StepTime) / float64(r.Peak)

@@ -47,8 +47,8 @@ type priced struct {
 	head    int     // of these
 	kinds   int     // of layers
 	layers  []int   // by layer, its kind
-	vision  int     // of these, the first of the encoder of images
-	looks   []int   // units from there on, in the order in which they run
+	encoder int     // of these, the first of an encoder
+	encodes []int   // units from there on, in the order in which they run
 	amax    *unit   // in which ranks agree on the scales of a chunk; nil: nobody does
 	chunks  map[chunkKey]*chunk
 	updates map[updateKey]*matrixUpdate
@@ -114,9 +114,9 @@ func (p *pricer) priceModel(t terms, m *ops.Model) *priced {
 	if t.config.LossApart {
 		out.units = append(out.units, p.unit(&m.Loss))
 	}
-	out.vision, out.looks = len(out.units), m.Looks
-	for i := range m.Vision {
-		out.units = append(out.units, p.unit(&m.Vision[i]))
+	out.encoder, out.encodes = len(out.units), m.Encodes
+	for i := range m.Encoder {
+		out.units = append(out.units, p.unit(&m.Encoder[i]))
 	}
 	if t.groups[amaxGroup].Ranks > 1 {
 		out.amax = p.amax()
@@ -177,11 +177,11 @@ func (m *priced) staged(j *strategies.Job, schedule *pipeline.Plan) *layout {
 	stages := key.pp * key.each / key.copies
 	l := &layout{units: m.units, counts: make([]float64, len(m.units)), parts: make([][]int, stages), stages: make([]*chunk, 0, stages)}
 	l.counts[0] = 1
-	for k := m.head; k < m.vision; k++ {
+	for k := m.head; k < m.encoder; k++ {
 		l.counts[k] = 1
 	}
-	for _, k := range m.looks {
-		l.counts[m.vision+k]++
+	for _, k := range m.encodes {
+		l.counts[m.encoder+k]++
 	}
 	loss := stages // none
 	head := stages - 1
@@ -237,8 +237,8 @@ func (m *priced) chunk(layers []int, e ends) *chunk {
 	}
 	c := &chunk{of: m}
 	if e.embedding {
-		for _, k := range m.looks {
-			c.list = append(c.list, m.units[m.vision+k])
+		for _, k := range m.encodes {
+			c.list = append(c.list, m.units[m.encoder+k])
 		}
 		c.embedding = m.units[0]
 		c.list = append(c.list, c.embedding)

@@ -110,7 +110,7 @@ func (s *step) nextBatches() {
 	t := &s.job.Train
 	var host units.Seconds
 	if s.job.Runtime.DataWorkers == 0 {
-		host = units.Seconds(t.MicroBatch*t.SequenceLength*t.GradAccumulation) * s.p.host.Trainer.Token * s.p.python
+		host = units.Seconds(t.MicroBatch*t.PerSequence()*t.GradAccumulation) * s.p.host.Trainer.Token * s.p.python
 	}
 	s.sim.Run(&timeline.Segment{Host: host, Lag: host, Sync: true})
 }
@@ -266,9 +266,10 @@ func joined(head *unit, b units.Bytes) tape.Op {
 	return op
 }
 
-// tiedBytes is the size of the gradient that a tied embedding adds to the head's.
+// tiedBytes is the size of the gradient that a tied embedding adds to the head's, and an encoder's to the decoder's.
 func (s *step) tiedBytes(u *unit) units.Bytes {
-	if u != s.chunk.embedding || s.chunk.head == nil || !s.job.Model.Tied || s.job.Model.LoRA != nil {
+	tied := u == s.chunk.embedding && s.job.Model.Tied || u == s.list[0] && s.job.Model.Encoder != nil
+	if !tied || s.chunk.head == nil || s.job.Model.LoRA != nil {
 		return 0
 	}
 	return units.Bytes(u.Params[0].Local) * s.p.gradSize()

@@ -91,16 +91,24 @@ func (w *walker) complete(i int, events []tape.Event, from int, grads []tape.Par
 	}
 }
 
-// sum adds the gradient of the table to that of a tied head, which waited for it: autograd gives
+// use is where a gradient of a table is made: a store of a unit.
+type use struct {
+	unit  int
+	store int32
+}
+
+// sum adds a gradient of a table to that of its later use, as a tied head, which waited for it: autograd gives
 // a parameter the sum of both, in a tensor of its own (a memory snapshot of one H200) unless the
 // head's is a cast's (three runs on H200), and so does a product that is added to a copy of the
-// table's.
+// table's. What an embedding made is added to in its place (traces of T5 and BART on an H200).
 func (w *walker) sum(i int, g *tape.ParamGrad) {
-	if w.tied.head < 0 || i != w.tied.unit || g.Store != w.tied.table {
+	at := slices.Index(w.tied.uses, use{i, g.Store})
+	if at <= 0 {
 		return
 	}
-	both, table, head := w.at(i, keepID), w.id(i, g.Store), w.id(len(w.Units)-1, w.tied.head)
-	if w.tied.inPlace {
+	waited := w.tied.uses[at-1]
+	both, table, head := w.at(i, keepID), w.id(i, g.Store), w.id(waited.unit, waited.store)
+	if w.tied.inPlace || waited.unit < len(w.Units)-1 {
 		w.t.free(table)
 		w.t.move(head, table)
 		return
@@ -111,9 +119,10 @@ func (w *walker) sum(i int, g *tape.ParamGrad) {
 	w.t.move(both, table)
 }
 
-// waits is whether a gradient is that of a tied head.
+// waits is whether a gradient is of a table that is used before.
 func (w *walker) waits(i int, g *tape.ParamGrad) bool {
-	return i == len(w.Units)-1 && g.Store == w.tied.head
+	at := slices.Index(w.tied.uses, use{i, g.Store})
+	return at >= 0 && at < len(w.tied.uses)-1
 }
 
 // settle ends the life of a new gradient or keeps it.
@@ -143,25 +152,19 @@ func (w *walker) gradients(i int, f func(unit int, g *tape.ParamGrad)) {
 	}
 }
 
-// tie finds the table that the head is tied to, and the gradients of both.
+// tie finds the gradients of the table that the head is tied to, or that embeddings share. None waits
+// where the table is another rank's, or is not trained.
 func (w *walker) tie() {
 	last := len(w.Units) - 1
-	find := func(i int, is func(*ops.Param) bool) (store int32, joins tape.Joins) {
+	for i := last; i >= 0; i-- {
 		for _, g := range w.Units[i].Backward.Grads {
-			if is(&w.Units[i].Params[g.Param]) {
-				return g.Store, g.Joins
+			if p := &w.Units[i].Params[g.Param]; i == last && p.TiedCopy || i < last && p.Role == model.RoleEmbed {
+				w.tied.uses = append(w.tied.uses, use{i, g.Store})
+				w.tied.inPlace = w.tied.inPlace || i == last && g.Joins == tape.InPlace
+				break
 			}
 		}
-		return -1, 0
 	}
-	head, joins := find(last, func(p *ops.Param) bool { return p.TiedCopy })
-	w.tied.head, w.tied.inPlace = head, joins == tape.InPlace
-	for w.tied.unit = 0; w.tied.head >= 0 && w.tied.unit < last; w.tied.unit++ {
-		if w.tied.table, _ = find(w.tied.unit, func(p *ops.Param) bool { return p.Role == model.RoleEmbed }); w.tied.table >= 0 {
-			return
-		}
-	}
-	w.tied.head = -1 // the table is another rank's, or none is trained
 }
 
 // add adds autograd's gradients to those of the buffers, one by one and cast to

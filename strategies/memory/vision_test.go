@@ -25,8 +25,8 @@ func looking(t testing.TB, name string, again ops.Recompute, i model.Images) *St
 	m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision["bf16-pure"], Shard: ops.Shard{TP: 1, CP: 1, EP: 1, ExpertTP: 1},
 		KernelConfig: ops.KernelConfig{Attention: "sdpa"}, InputConfig: ops.InputConfig{MicroBatch: 2, Sequence: 2048}, CheckpointConfig: ops.CheckpointConfig{Recompute: again}, ExpertConfig: ops.ExpertConfig{Imbalance: 1}})
 	step := &Step{MicroBatches: 1}
-	for _, k := range m.Looks {
-		step.Units = append(step.Units, &m.Vision[k])
+	for _, k := range m.Encodes {
+		step.Units = append(step.Units, &m.Encoder[k])
 	}
 	step.Units = append(step.Units, &m.Embedding)
 	for _, k := range m.Layers {

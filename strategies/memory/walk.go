@@ -208,10 +208,9 @@ type walker struct {
 	passed  units.Bytes   // and of those before them that were
 	reduces units.Bytes   // of all gradients, as they are reduced
 	grads   int           // base of the micro batch whose gradients are kept, or linger
-	tied    struct {      // a head's gradient, a store of the last unit, and that of the table that it is tied to, one of another unit
-		head, table int32 // -1: none is tied
-		unit        int
-		inPlace     bool // the table's is added to the head's
+	tied    struct {      // gradients of one table, which autograd adds up
+		uses    []use // in the order in which they come: of a tied head, of embeddings
+		inPlace bool  // the second is added to the first
 	}
 	split bool           // the weights' part of a backward pass comes later: saved tensors stay for it
 	warm  bool           // this is the first step

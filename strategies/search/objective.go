@@ -99,7 +99,7 @@ func (o Objective) slowest(bar float64, bounded bool, j *strategies.Job) units.S
 	case j.Given.GlobalBatch == 0: // the tokens of a step differ from plan to plan
 		return 0
 	}
-	return units.Seconds(bar * (1 + same) * float64(j.Given.GlobalBatch) * float64(j.Train.SequenceLength))
+	return units.Seconds(bar * (1 + same) * float64(j.Given.GlobalBatch) * float64(j.Train.PerSequence()))
 }
 
 // Costs are a result in money, energy and time.

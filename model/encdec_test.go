@@ -1,0 +1,43 @@
+package model
+
+import (
+	"testing"
+
+	"github.com/perfplan/perfplan/internal/yamlx"
+)
+
+// Parameters of checkpoints by their pages of huggingface.co (safetensors metadata, where there is
+// one) and by numel of transformers 5.17's classes.
+func TestEncoderDecoderParameters(t *testing.T) {
+	gelu := ", feed_forward_proj: gated-gelu, tie_word_embeddings: false"
+	for _, c := range []struct {
+		name, config string
+		want         int64
+	}{
+		{"t5-small", "model_type: t5, d_model: 512, d_kv: 64, d_ff: 2048, num_layers: 6, num_heads: 8, vocab_size: 32128", 60_506_624},
+		{"t5-base", "model_type: t5, d_model: 768, d_kv: 64, d_ff: 3072, num_layers: 12, num_heads: 12, vocab_size: 32128", 222_903_552},
+		{"t5-large", "model_type: t5, d_model: 1024, d_kv: 64, d_ff: 4096, num_layers: 24, num_heads: 16, vocab_size: 32128", 737_668_096},
+		{"t5-3b", "model_type: t5, d_model: 1024, d_kv: 128, d_ff: 16384, num_layers: 24, num_heads: 32, vocab_size: 32128", 2_851_598_336},
+		{"flan-t5-base", "model_type: t5, d_model: 768, d_kv: 64, d_ff: 2048, num_layers: 12, num_decoder_layers: 12, num_heads: 12, vocab_size: 32128" + gelu, 247_577_856},
+		{"flan-t5-large", "model_type: t5, d_model: 1024, d_kv: 64, d_ff: 2816, num_layers: 24, num_heads: 16, vocab_size: 32128" + gelu, 783_150_080},
+		{"flan-t5-xl", "model_type: t5, d_model: 2048, d_kv: 64, d_ff: 5120, num_layers: 24, num_heads: 32, vocab_size: 32128" + gelu, 2_849_757_184},
+		{"mt5-small", "model_type: mt5, d_model: 512, d_kv: 64, d_ff: 1024, num_layers: 8, num_heads: 6, vocab_size: 250112, tie_word_embeddings: false", 300_176_768},
+		{"bart-base", "model_type: bart, d_model: 768, encoder_layers: 6, decoder_layers: 6, encoder_attention_heads: 12, decoder_attention_heads: 12, encoder_ffn_dim: 3072, decoder_ffn_dim: 3072, vocab_size: 50265, max_position_embeddings: 1024", 139_420_416},
+		{"bart-large", "model_type: bart", 406_291_456},
+		{"mbart-large-cc25", "model_type: mbart, vocab_size: 250027", 610_851_840},
+		{"umt5-base from scratch", "model_type: umt5, d_model: 768, d_kv: 64, d_ff: 2048, num_layers: 12, num_heads: 12, vocab_size: 256384", 395_140_608},
+	} {
+		doc, err := yamlx.Parse("model.yaml", []byte("{"+c.config+"}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, errs := Decode(doc, doc.Root)
+		if len(errs) > 0 {
+			t.Errorf("%s: %v", c.name, errs.Err())
+			continue
+		}
+		if got := s.Params().Total; got != c.want {
+			t.Errorf("%s: %d parameters, want %d", c.name, got, c.want)
+		}
+	}
+}
