@@ -77,7 +77,7 @@ var moreKeys = map[string]string{"lfm2_moe": "num_hidden_layers: 2, layer_types:
 // type whose name is most like theirs.
 func TestNotModelled(t *testing.T) {
 	for name, want := range map[string]string{
-		"deberta-v2": "positions relative to each other", "t5": "an encoder beside its decoder",
+		"deberta-v2": "positions relative to each other", "longt5": "an encoder beside its decoder",
 		"minimax": "lightning attention", "minimax_m1": "lightning attention",
 		"kimi_linear":   "gated delta nets come near",
 		"gemma3n":       "gemma4-e2b",

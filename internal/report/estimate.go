@@ -672,6 +672,9 @@ func batchText(j *strategies.Job) string {
 	if v := t.LengthSpread; v > 0 {
 		packed += fmt.Sprintf(", lengths ±%.3g %%", 100*v)
 	}
+	if n := t.SourceLength; n > 0 {
+		packed += fmt.Sprintf(", each of a source of %s", thousands(float64(n)))
+	}
 	return fmt.Sprintf("%s of %s tokens%s: micro batch %d, accumulation %d, dp %d", plural(int(t.GlobalBatch), "sequence"), thousands(float64(t.SequenceLength)), packed, t.MicroBatch, t.GradAccumulation, j.Plan.DP)
 }
 

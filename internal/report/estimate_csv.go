@@ -58,7 +58,7 @@ func trainColumns(t *strategies.Train) ordered {
 		layers = some.Layers
 	}
 	return ordered{
-		{"sequence_length", t.SequenceLength}, {"micro_batch", t.MicroBatch}, {"grad_accumulation", t.GradAccumulation}, {"global_batch", t.GlobalBatch}, {"precision", t.Precision}, {"optimizer", t.Optimizer},
+		{"sequence_length", t.SequenceLength}, {"source_length", known(float64(t.SourceLength))}, {"micro_batch", t.MicroBatch}, {"grad_accumulation", t.GradAccumulation}, {"global_batch", t.GlobalBatch}, {"precision", t.Precision}, {"optimizer", t.Optimizer},
 		{"lora_rank", rank}, {"lora_targets", targets}, {"document_length", known(float64(t.DocumentLength))}, {"padding", known(t.Padding)}, {"length_spread", known(t.LengthSpread)},
 		{"images_per_sequence", images}, {"image_size", size}, {"frozen", frozen}, {"offload_layers", away}, {"offload_modules", t.OffloadModules.String()},
 		{"recompute", t.Recompute}, {"recompute_modules", t.RecomputeModules.String()}, {"recompute_method", some.Method}, {"recompute_num_layers", layers},

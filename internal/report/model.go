@@ -62,6 +62,9 @@ func (m *Model) page() *page {
 		total += ", " + units.Count(float64(count.Active)) + " active per token"
 	}
 	f := fields{{"Parameters", total}, {"Layers", layersText(s)}, {"Attention", attentionText(s)}, {"MLP", mlpText(s)}, {"Vocabulary", vocabText(s)}}
+	if s.Encoder != nil {
+		f = append(f, [2]string{"Encoder", encoderText(s.Encoder)})
+	}
 	if s.Vision != nil {
 		f = append(f, [2]string{"Images", visionText(s.Vision)})
 	}
@@ -81,6 +84,9 @@ func (m *Model) page() *page {
 	}
 	if s.Vision != nil {
 		note += " What makes tokens of images is not in it."
+	}
+	if s.Encoder != nil {
+		note += " The encoder reads as many tokens as the decoder; a token is one of either."
 	}
 	p.section("Parameters by part", m.parameters())
 	p.section(fmt.Sprintf("Model FLOPs per token of a training step, at %s tokens", thousands(float64(m.Sequence))), m.flops(),
@@ -223,6 +229,11 @@ func vocabText(s *model.Spec) string {
 	return text
 }
 
+// encoderText describes an encoder of text.
+func encoderText(s *model.Spec) string {
+	return fmt.Sprintf("%d layers of width %s, %s; MLP %s; of one table of words with the decoder, whose layers have attention to what it makes", s.Layers, thousands(float64(s.Hidden)), attentionText(s), mlpText(s))
+}
+
 func visionText(v *model.Vision) string {
 	text := fmt.Sprintf("encoder (%s) of %d layers of width %s, patches of %d pixels", v.Encoder.ModelType, v.Encoder.Layers, thousands(float64(v.Encoder.Hidden)), v.Patch)
 	if v.Merge > 1 {
@@ -252,7 +263,7 @@ func (m *Model) parts() []modelPart {
 		}
 	}
 	add("embedding", c.Embedding)
-	outside, sparse := c.Total-c.Embedding-c.Head-c.Vision, int64(0)
+	outside, sparse := c.Total-c.Embedding-c.Head-c.Vision-c.Encoder, int64(0)
 	for _, k := range c.Layers {
 		if k.MoE {
 			sparse += k.Layers
@@ -278,6 +289,7 @@ func (m *Model) parts() []modelPart {
 		}
 		add(plural(int(k.Layers), strings.TrimSpace(kind+" layer"))+" without them", n-experts)
 	}
+	add("encoder", c.Encoder)
 	add("head", c.Head)
 	label := "norms outside layers"
 	if m.Spec.PerLayer != nil || m.Spec.HeadDense {
@@ -310,7 +322,8 @@ func (m *Model) flopParts() []struct {
 } {
 	h := m.Spec.ForwardFLOPs(m.Sequence, m.Sequence, true)
 	w := m.Spec.ForwardFLOPs(m.Sequence, m.Sequence, false)
-	per := func(f units.FLOPs) units.FLOPs { return 3 * f / units.FLOPs(m.Sequence) }
+	tokens := units.FLOPs(m.Sequence + m.Spec.SourceOf(m.Sequence))
+	per := func(f units.FLOPs) units.FLOPs { return 3 * f / tokens }
 	once := func(f model.FLOPBreakdown) units.FLOPs { return f.Indexer / units.FLOPs(m.Sequence) } // whose gradient is not counted
 	total := func(f model.FLOPBreakdown) units.FLOPs { return per(f.Total()-f.Indexer) + once(f) }
 	return []struct {
@@ -318,7 +331,7 @@ func (m *Model) flopParts() []struct {
 		causal, full units.FLOPs
 	}{
 		{"projections", per(h.Projections), per(w.Projections)}, {"attention", per(h.Attention), per(w.Attention)}, {"indexer", once(h), once(w)}, {"scan", per(h.Scan), per(w.Scan)}, {"mlp", per(h.MLP), per(w.MLP)},
-		{"router", per(h.Router), per(w.Router)}, {"head", per(h.Head), per(w.Head)}, {"total", total(h), total(w)},
+		{"encoder", per(h.Encoder), per(w.Encoder)}, {"router", per(h.Router), per(w.Router)}, {"head", per(h.Head), per(w.Head)}, {"total", total(h), total(w)},
 	}
 }
 
@@ -378,7 +391,7 @@ func (m *Model) plain() any {
 	return document("model-report/v1", ordered{
 		{"name", s.Name}, {"model_type", s.ModelType}, {"source", m.Source},
 		{"parameters", ordered{{"total", c.Total}, {"active", c.Active}, {"embedding", c.Embedding}, {"head", c.Head}, {"dense_layer", one[false]},
-			{"moe_layer", one[true]}, {"experts", c.Experts}, {"vision", c.Vision}, {"multi_token_prediction", c.MTP}}},
+			{"moe_layer", one[true]}, {"experts", c.Experts}, {"vision", c.Vision}, {"encoder", c.Encoder}, {"multi_token_prediction", c.MTP}}},
 		{"hidden_size", s.Hidden}, {"num_hidden_layers", s.Layers}, {"num_attention_heads", s.Heads}, {"num_key_value_heads", s.KVHeads}, {"head_dim", s.HeadDim},
 		{"intermediate_size", s.FFN}, {"vocab_size", s.Vocab},
 		{"sequence_length", m.Sequence}, {"model_flops_per_token", flops}, {"model_flops_per_token_full_attention", float64(full[len(full)-1].full)},

@@ -101,7 +101,7 @@ func TestEncoderProducts(t *testing.T) {
 			v := c.Spec.Vision
 			images := float64(c.MicroBatch * v.Each)
 			text := *c.Spec
-			text.Encoder = nil
+			text.Vision = nil
 			all := float64(c.Spec.ForwardFLOPs(c.MicroBatch*c.Sequence, c.Sequence, true).Vision)
 			step := float64(c.Spec.StepFLOPs(c.MicroBatch*c.Sequence, c.Sequence, true) - text.StepFLOPs(c.MicroBatch*c.Sequence, c.Sequence, true))
 			var scores, layer float64 // attention's; what a layer multiplies
