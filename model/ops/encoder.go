@@ -56,14 +56,14 @@ func buildEntry(c Config, tensors []model.Tensor) Unit {
 	x = b.give(x, b.dropout(x, b.dropouts.embed))
 	if w := b.p(model.RoleRelative); w != nil { // which the first layer makes for all
 		t.Module = "position_bias"
-		y := t.Biases(w, c.Sequence, c.Sequence, !decodes)
+		y := b.withMask(t.Biases(w, c.Sequence, c.Sequence, !decodes))
 		x = b.give(x, t.Carry(x, y))
 		t.Release(y)
 	}
 	if decodes {
 		if s.Position == model.RelativeBias { // and zeros where there are none
 			heads, _ := b.heads()
-			y := t.Zeros(b.compute(), 1, heads, c.Sequence, c.Source)
+			y := b.withMask(t.Zeros(b.compute(), 1, heads, c.Sequence, c.Source))
 			x = b.give(x, t.Keep(x, y))
 			t.Release(y)
 		}
@@ -109,7 +109,12 @@ func (b *builder) cross(h *tape.Tensor) *tape.Tensor {
 	k, v = b.cached(k), b.cached(v)
 	b.crosses = true
 	b.masked = b.Attention == "sdpa" && b.Spec.Position == model.RelativeBias // zeros
-	y := b.core(q, k, v, model.LayerKind{})
+	var y *tape.Tensor
+	if b.writesBiases() {
+		y = b.written(q, k, v, t.Outside(b.compute(), q.Dim(0), q.Dim(1), q.Dim(2), k.Dim(2)))
+	} else {
+		y = b.core(q, k, v, model.LayerKind{})
+	}
 	b.crosses, b.masked = false, false
 	t.Release(q, k, v)
 	y = b.give(y, t.Transpose(y, 1, 2))
@@ -128,15 +133,41 @@ func (b *builder) cached(x *tape.Tensor) *tape.Tensor {
 	return b.give(x, b.t.Cached(x))
 }
 
+// writesBiases reports whether attention with biases is code of the model's own.
+func (b *builder) writesBiases() bool {
+	return b.recipe.Structure.WrittenBiases && b.Spec.Position == model.RelativeBias
+}
+
+// withMask are biases, which it takes over, of every sequence, with its mask, where code of the model's own makes them so.
+func (b *builder) withMask(biases *tape.Tensor) *tape.Tensor {
+	if !b.writesBiases() {
+		return biases
+	}
+	b.t.Tiny("mask", b.recipe.Structure.MaskTiny)
+	return b.give(biases, b.t.Add(biases, b.t.Outside(biases.DType(), b.MicroBatch, 1, biases.Dim(2), biases.Dim(3))))
+}
+
+// written is attention by code of the model's own.
+func (b *builder) written(q, k, v, biases *tape.Tensor) *tape.Tensor {
+	return b.call("attention_written", tensorOf(q), tensorOf(k), tensorOf(v), tensorOf(biases))[0].t
+}
+
 // biased is attention whose scores get biases that take a gradient, which none of PyTorch's fused kernels
 // has (aten/native/transformers/cuda/sdp_utils.cpp, check_requires_grad_and_nested and the like).
 func (b *builder) biased(q, k, v *tape.Tensor) *tape.Tensor {
 	t, s := b.t, b.Spec
 	var biases *tape.Tensor
-	if w := b.p(model.RoleRelative); w != nil {
-		biases = t.Biases(w, q.Dim(2), k.Dim(2), s.Bidirectional)
-	} else {
+	switch w := b.p(model.RoleRelative); {
+	case w != nil:
+		biases = b.withMask(t.Biases(w, q.Dim(2), k.Dim(2), s.Bidirectional))
+	case b.writesBiases():
+		biases = t.Lent(b.weight, true, q.Dim(0), q.Dim(1), q.Dim(2), k.Dim(2))
+	default:
 		biases = t.LentBiases(b.weight, q.Dim(1), q.Dim(2), k.Dim(2))
+	}
+	if b.writesBiases() {
+		defer t.Release(biases)
+		return b.written(q, k, v, biases)
 	}
 	if !s.Bidirectional {
 		biases = b.give(biases, t.CausalBiases(biases))

@@ -47,11 +47,34 @@ func TestEncodersOfTextAreSound(t *testing.T) {
 	}
 }
 
+// TestOlderBiases: before transformers' pull 47014 of 2026-07 T5 writes out its attention whatever is asked for, by
+// biases of every sequence: no kernel of attention, and products in 16 bits.
+func TestOlderBiases(t *testing.T) {
+	for _, precision := range []string{"bf16-pure", "bf16-autocast"} {
+		for _, again := range []Recompute{NoRecompute, FullRecompute} {
+			c := of(t, "flan-t5-base", "hf-eager", "26.06")
+			c.Precision, c.MicroBatch, c.Sequence, c.Source, c.Recompute = c.Recipe.Precision[precision], 8, 128, 512, again
+			m := Build(c)
+			for _, u := range encoderUnits(m) {
+				sound(t, "hf-eager", u)
+				for _, o := range u.Forward.Ops {
+					require.NotEqual(t, tape.Attention, o.Class, u.Name)
+					require.False(t, o.Class == tape.GEMM && o.DType != tape.BF16, "%s: %s", u.Name, o.Prim)
+				}
+			}
+			add := mustFind(t, &m.Encoder[1].Forward, "add_")
+			require.EqualValues(t, 8*12*512*512, add.Elements)
+		}
+	}
+}
+
 // TestEncoderDecoderKernels: what a layer launches, counted by hand in traces of FLAN-T5 and BART large with layers
 // of each stack (H200, PyTorch 2.11, transformers 5.17, 2026-11-30), of 8 sequences of 512 and 128 tokens. Copies from
 // device to device are not among them, nor the one kernel in front of attention with dropout.
 func TestEncoderDecoderKernels(t *testing.T) {
-	bart := func(c *Config) { c.Spec.AttnDropout, c.Spec.ActDropout, c.Spec.Encoder.AttnDropout, c.Spec.Encoder.ActDropout = 0, 0, 0, 0 }
+	bart := func(c *Config) {
+		c.Spec.AttnDropout, c.Spec.ActDropout, c.Spec.Encoder.AttnDropout, c.Spec.Encoder.ActDropout = 0, 0, 0, 0
+	}
 	for _, x := range []struct {
 		name            string
 		change          func(c *Config)

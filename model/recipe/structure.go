@@ -52,10 +52,13 @@ type LayerStructure struct {
 
 // AttentionStructure is of attention: its projections, rotary embeddings, masks and kernels.
 type AttentionStructure struct {
-	FusedQKV   bool `yaml:"fused_qkv"`   // one GEMM for q, k, v
-	GroupedQKV bool `yaml:"grouped_qkv"` // which lie group by group: several queries, their key, their value
-	CopiedQKV  bool `yaml:"copied_qkv"`  // and each is copied out of it
-	WideHalves bool `yaml:"wide_halves"` // halves of heads are turned in fp32, by program rotary_halves_fp32
+	// attention with biases of scores is written out, whatever is asked for, with biases and mask in one
+	// tensor for a stack
+	WrittenBiases bool `yaml:"written_biases"`
+	FusedQKV      bool `yaml:"fused_qkv"`   // one GEMM for q, k, v
+	GroupedQKV    bool `yaml:"grouped_qkv"` // which lie group by group: several queries, their key, their value
+	CopiedQKV     bool `yaml:"copied_qkv"`  // and each is copied out of it
+	WideHalves    bool `yaml:"wide_halves"` // halves of heads are turned in fp32, by program rotary_halves_fp32
 	// attention to the keys that an indexer picks: masked, of all, or absorbed, of the latent alone; "":
 	// none
 	Indexer       string `yaml:"indexer"`

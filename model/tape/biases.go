@@ -110,14 +110,11 @@ func (t *Tape) AddBiases(x, biases *Tensor) *Tensor {
 	t.begin()
 	z := t.view(x)
 	t.host.Views--
-	add := Op{Prim: "add_", Class: StridedCast, DType: x.dtype, Elements: float64(x.Size()), Index: biasIndex, Bytes: 2*x.bytes() + biases.bytes()}
-	switch {
-	case sector*x.Dim(2)*x.Dim(3) > halfOfL2:
-		add.Class, add.Bytes = Transposed, 2*x.bytes()+sector*units.Bytes(x.Size())
-	case biases.dtype == x.dtype:
-		add.Class = Strided4
+	if biases.sameLayout(x) { // of every sequence
+		t.kernel("add_", z, z, biases)
+	} else {
+		t.addTurned(x, biases)
 	}
-	t.emit(add)
 	t.attach([]*Tensor{x, biases}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		out := make([]*Tensor, len(n.in))
 		for i := range out {
@@ -126,6 +123,18 @@ func (t *Tape) AddBiases(x, biases *Tensor) *Tensor {
 		return out
 	})
 	return z
+}
+
+// addTurned emits the sum of scores x and of biases that lie head by head for each pair.
+func (t *Tape) addTurned(x, biases *Tensor) {
+	add := Op{Prim: "add_", Class: StridedCast, DType: x.dtype, Elements: float64(x.Size()), Index: biasIndex, Bytes: 2*x.bytes() + biases.bytes()}
+	switch {
+	case sector*x.Dim(2)*x.Dim(3) > halfOfL2:
+		add.Class, add.Bytes = Transposed, 2*x.bytes()+sector*units.Bytes(x.Size())
+	case biases.dtype == x.dtype:
+		add.Class = Strided4
+	}
+	t.emit(add)
 }
 
 // Cached joins keys or values x to those of a cache that has none yet (transformers' DynamicCache): a
