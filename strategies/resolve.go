@@ -701,7 +701,8 @@ func (j *Job) checkReentrant() error {
 // model its sequences.
 func (j *Job) settleTrain() error {
 	t := &j.Train
-	if t.Precision == tape.F32.String() && j.Runtime.TF32 == nil && j.Hardware.GPU.Peak.TF32.Value > 0 {
+	wide := j.Model.Position == model.RelativeBias && !j.Recipe.Structure.WrittenBiases // products in fp32 beside those of 16 bits
+	if (t.Precision == tape.F32.String() || wide) && j.Runtime.TF32 == nil && j.Hardware.GPU.Peak.TF32.Value > 0 {
 		j.note("runtime.tf32", j.TF32(), whyTF32(j.Recipe.Structure.PlainFP32))
 	}
 	g := &j.Given

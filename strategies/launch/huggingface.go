@@ -89,7 +89,7 @@ var switches = []turn{
 
 // whole are arguments that are whole numbers, and from where to where.
 var whole = map[string][2]int64{
-	"per_device_train_batch_size": {1, 1 << 16}, "global_batch_size": {1, 1 << 24}, "gradient_accumulation_steps": {1, 1 << 16}, "max_length": {1, 1 << 24}, "block_size": {1, 1 << 24}, "lora_r": {1, 1 << 14},
+	"per_device_train_batch_size": {1, 1 << 16}, "global_batch_size": {1, 1 << 24}, "gradient_accumulation_steps": {1, 1 << 16}, "max_length": {1, 1 << 24}, "max_source_length": {1, 1 << 24}, "max_target_length": {1, 1 << 24}, "block_size": {1, 1 << 24}, "lora_r": {1, 1 << 14},
 	"num_processes": {1, 1 << 20}, "fsdp.version": {1, 2}, "deepspeed.zero_stage": {0, 3}, "ddp_bucket_cap_mb": {1, 1 << 20}, "num_cpu_threads_per_process": {1, 1024},
 	"megatron_lm.tp_degree": {1, 1 << 20}, "megatron_lm.pp_degree": {1, 1 << 20}, "megatron_lm.num_micro_batches": {1, 1 << 16}, "megatron_lm.context_parallel_size": {1, 1 << 20}, "megatron_lm.expert_model_parallel_size": {1, 1 << 20},
 	"parallelism.tp_size": {1, 1 << 20}, "parallelism.cp_size": {1, 1 << 20}, "parallelism.sp_size": {1, 1 << 20}, "parallelism.dp_replicate_size": {1, 1 << 20}, "parallelism.dp_shard_size": {1, 1 << 20},

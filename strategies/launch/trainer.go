@@ -289,6 +289,8 @@ func (h *hub) batch() {
 	const key = "train.sequence_length"
 	switch {
 	case h.put(key, "block_size"):
+	case h.put(key, "max_target_length"):
+		h.source()
 	case h.put(key, "max_length"):
 		if !packing.on() && !h.get("pad_to_sequence_len").on() && !h.get("pad_to_max_length").on() && h.get("stage").value != "pt" {
 			h.note("%s is the most: without packing a batch is as long as its longest sequence", h.get("max_length").from)
@@ -311,6 +313,18 @@ func (h *hub) batch() {
 	h.chunkedLoss()
 	if s := h.get("stage"); h.speaks(trl) && s.value == "sft" && !h.says("runtime.fused_linear_cross_entropy", true) && !h.says("runtime.loss_chunks_keep", "nothing") && !h.says("runtime.recipe", "unsloth") {
 		h.set("train.token_metrics", true, s.from+" SFTTrainer")
+	}
+}
+
+// source is the length of what an encoder reads beside a decoder's sequences (transformers,
+// examples/pytorch/summarization/run_summarization.py; translation/run_translation.py).
+func (h *hub) source() {
+	most := []string{h.get("max_target_length").from}
+	if h.put("train.source_length", "max_source_length") {
+		most = append(most, h.get("max_source_length").from)
+	}
+	if !h.get("pad_to_max_length").on() {
+		h.note("%s: without --pad_to_max_length a batch is as long as its longest sequences; these are the most", strings.Join(most, ", "))
 	}
 }
 

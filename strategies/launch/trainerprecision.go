@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/perfplan/perfplan/model"
 )
 
 // mixed is the dtype of autocast or of FSDP's mixed precision, "" where there is none, and
@@ -122,6 +124,8 @@ func (h *hub) precision() error {
 	h.reduces(mixed)
 	if a := h.get("tf32"); a.given && a.value != "auto" && a.open == "" && !h.mentions("runtime.tf32") {
 		h.set("runtime.tf32", a.on(), a.from)
+	} else if m := specOf(model.Named(h.get("model_name_or_path").value)); m != nil && m.Position == model.RelativeBias && !h.mentions("runtime.tf32") { // whose scores are products in fp32
+		h.tf32()
 	}
 	return nil
 }

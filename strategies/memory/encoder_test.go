@@ -18,8 +18,9 @@ func encoding(t testing.TB, name string, again ops.Recompute) *Step {
 	require.NoError(t, err)
 	r, err := recipe.Load("hf-eager")
 	require.NoError(t, err)
-	m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision["bf16-pure"], Attention: "sdpa", Shard: ops.Shard{TP: 1, CP: 1, EP: 1, ExpertTP: 1},
-		MicroBatch: 2, Sequence: 128, Source: 512, Recompute: again, Imbalance: 1})
+	m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision["bf16-pure"], Shard: ops.Shard{TP: 1, CP: 1, EP: 1, ExpertTP: 1},
+		KernelConfig: ops.KernelConfig{Attention: "sdpa"}, InputConfig: ops.InputConfig{MicroBatch: 2, Sequence: 128, Source: 512},
+		CheckpointConfig: ops.CheckpointConfig{Recompute: again}, ExpertConfig: ops.ExpertConfig{Imbalance: 1}})
 	step := &Step{MicroBatches: 1}
 	for _, k := range m.Encodes {
 		step.Units = append(step.Units, &m.Encoder[k])
