@@ -71,6 +71,8 @@ type AttentionFlavour struct {
 	Heads    []float64   `yaml:"heads"` // widths that its kernels are made for, as in AttentionLaw; none: all, or the law's where it goes by blocks
 	Forward  FlavourPass `yaml:"forward"`
 	Backward FlavourPass `yaml:"backward"`
+	// Extrapolate is how far its rates may be off as a whole where they are another GPU's over those of its law: a relative standard deviation; 0: they were measured
+	Extrapolate float64 `yaml:"extrapolate"`
 }
 
 // FlavourPass are the constants of one direction of a flavour, as in AttentionPass. Kept is of a flavour that goes by blocks, whose gradient sums up in fp32 what

@@ -10,7 +10,7 @@ import (
 
 // Remarks say what of a job is legal and may not be what was meant, under any plan.
 func (j *Job) Remarks() []diag.Note {
-	return slices.Concat(j.towers(), j.head(), j.packed(), j.padded(), j.planned(), j.beyond(), j.fused(), j.racks(), j.Foreign())
+	return slices.Concat(j.towers(), j.head(), j.packed(), j.padded(), j.planned(), j.untimed(), j.beyond(), j.fused(), j.racks(), j.Foreign())
 }
 
 // towers remarks on what of a multimodal model is not predicted.

@@ -2,6 +2,7 @@ package strategies
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -103,8 +104,17 @@ func (j *Job) checkSDPAKernel() error {
 	switch {
 	case j.Runtime.Attention != "sdpa":
 		return diag.Errorf("runtime.sdpa_kernel: %s, but %s attention is not PyTorch's to choose; leave it out, or set runtime.attention to sdpa", kernel, j.Runtime.Attention)
-	case kernel == "cudnn" && !j.runsCuDNN():
-		return diag.Errorf("runtime.sdpa_kernel: cudnn, whose attention nobody has timed on %s; use flash or efficient, or leave it out", gpuName(j.Hardware))
+	case kernel == "cudnn" && !j.Runs("flash-attn"): // compute capability 8.0 on (sdp_utils.cpp, check_cudnn_hardware_support)
+		return diag.Errorf("runtime.sdpa_kernel: cudnn, whose attention %s does not run; use efficient, or leave it out", gpuName(j.Hardware))
 	}
 	return nil
+}
+
+// untimed remarks on cuDNN's attention where it has no law.
+func (j *Job) untimed() []diag.Note {
+	if j.Runtime.SDPAKernel != "cudnn" || j.runsCuDNN() {
+		return nil
+	}
+	return []diag.Note{{Code: "attention.untimed", Text: fmt.Sprintf("runtime.sdpa_kernel: cudnn, whose attention nobody has timed on %s, is predicted as FlashAttention 2", gpuName(j.Hardware)),
+		Remedy: "run perfplan calibrate on the machine, or give runs of your own with --runs"}}
 }

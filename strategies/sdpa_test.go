@@ -100,7 +100,8 @@ func TestSDPAKernel(t *testing.T) {
 		{"gb200-nvl72", "26.02", "sdpa", "cudnn", "", ""},
 		{"h100-sxm", "26.04", "sdpa", "flash", "efficient", ""},
 		{"rtx-4090", "26.06", "sdpa", "efficient", "efficient-small", ""},
-		{"a100-80g-sxm", "26.06", "sdpa", "cudnn", "", "runtime.sdpa_kernel: cudnn, whose attention nobody has timed on"},
+		{"a100-80g-sxm", "26.06", "sdpa", "cudnn", "efficient", ""},
+		{"t4", "26.06", "sdpa", "cudnn", "", "runtime.sdpa_kernel: cudnn, whose attention Tesla T4 does not run"},
 		{"h100-sxm", "26.06", "flash", "cudnn", "", "runtime.sdpa_kernel: cudnn, but flash attention is not PyTorch's to choose"},
 		{"h100-sxm", "26.06", "sdpa", "math", "", `runtime.sdpa_kernel: "math" is not known`},
 	} {

@@ -157,7 +157,7 @@ func (t *Timer) Utilization(o *tape.Op) float64 {
 
 // Spread is how far the time of an op may be off, as relative standard
 // deviations: of this op alone, and of all ops under the same law when the law
-// was measured on another GPU.
+// was measured on another GPU, or a flavour of attention was taken from one.
 func (t *Timer) Spread(o *tape.Op) (own, other float64) {
 	var s *hardware.Spread
 	switch o.Class {
@@ -181,6 +181,9 @@ func (t *Timer) Spread(o *tape.Op) (own, other float64) {
 	}
 	if on := t.on(o); on != nil && on.Name.Value != t.gpu.Name.Value {
 		other = max(s.Extrapolate, scaledClass)
+	}
+	if o.Attn != nil {
+		other = math.Hypot(other, t.attn.law.Flavour[o.Attn.Flavour].Extrapolate)
 	}
 	return own, other
 }
