@@ -687,7 +687,7 @@ func ungated() *family { return &families[len(families)-1] }
 // and the switches that tell its two rows apart.
 const decoderKeys = llamaKeys + latentKeys + pickKeys + " compress_ratios o_groups o_lora_rank hc_mult" + expertKeys + sharedKeys + windowKeys + mambaKeys + deltaKeys + " conv_L_cache conv_bias shared_expert_gate hybrid_layer_pattern=hybrid_override_pattern moe_latent_size mtp_use_repeated_layer" +
 	" gated_mlp activation=hidden_act norm norm_placement parallel qk_norm position rotary_dim partial_rotary_factor no_rope_layer_interval" +
-	" bias attention_bias qkv_bias out_bias mlp_bias head_bias fused_qkv fused_gate_up use_bidirectional_attention type_vocab_size embedding_norm head_dense" +
+	" bias attention_bias qkv_bias out_bias mlp_bias head_bias einsum fused_qkv separate_heads fused_gate_up use_bidirectional_attention type_vocab_size embedding_norm head_dense" +
 	" embedding_dropout residual_dropout sliding_window_pattern moe_layer_freq decoder_sparse_step mlp_only_layers" +
 	" shared_expert_intermediate_size router"
 

@@ -274,6 +274,11 @@ func (r *reader) heads(d *draft) {
 	r.check(d.mla == (MLA{}) && d.VDim == 0, []string{"q_lora_rank", "qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim"},
 		"latent attention needs kv_lora_rank, which is missing")
 	d.KVHeads = cmp.Or(d.KVHeads, d.Heads)
+	if d.SeparateHeads {
+		r.check(d.KVHeads == d.Heads && d.Position != Rotary && d.QKNorm == NoQKNorm, []string{"separate_heads"},
+			"heads with projections of their own are modelled where each has keys, too, and none is turned or normed; change one of them")
+		d.FusedQKV = false
+	}
 	heads, kv := r.label("num_attention_heads"), r.label("num_key_value_heads")
 	if d.Heads > 0 && d.Heads%d.KVHeads != 0 {
 		r.check(false, []string{"num_key_value_heads", "num_attention_heads"},

@@ -218,6 +218,8 @@ var keys = []key{
 	{name: "no_bias", to: func(d *draft) []any { return []any{&d.noBias} }},
 	{name: "norm_type", one: []string{"layernorm", "low_precision_layernorm", "rmsnorm", "low_precision_rmsnorm", "triton_rmsnorm"}, to: func(d *draft) []any { return []any{&d.normType} }},
 	{name: "head_bias", to: func(d *draft) []any { return []any{&d.HeadBias} }},
+	{name: "einsum", to: func(d *draft) []any { return []any{&d.Einsum} }},
+	{name: "separate_heads", to: func(d *draft) []any { return []any{&d.SeparateHeads} }},
 	{name: "fused_qkv", to: func(d *draft) []any { return []any{&d.FusedQKV} }},
 	{name: "fused_gate_up", to: func(d *draft) []any { return []any{&d.FusedGateUp} }},
 	{name: "attn_logit_softcapping", optional: true, to: func(d *draft) []any { return []any{&d.attnCap} }},

@@ -58,7 +58,9 @@ type Spec struct {
 	HeadMasks     bool // slopes of ALiBi are in one mask of every head, which is made for all layers (Baichuan)
 
 	QKVBias, OutBias, MLPBias, HeadBias bool
+	Einsum                              bool // projections are einsums, to whose results biases are added: in fp32 under autocast, which casts no operand of a sum
 	FusedQKV                            bool // one parameter for q, k and v
+	SeparateHeads                       bool // each head has projections of its own, and attends by itself
 	FusedGateUp                         bool // one parameter for gate and up
 	TransposedWeights                   bool // weights stored [in, out] (GPT-2's Conv1D)
 	Tied                                bool // tie_word_embeddings
@@ -725,3 +727,6 @@ const (
 
 // Bias returns the role of the bias beside weight r.
 func (r Role) Bias() Role { return r + "_b" }
+
+// Of is the role of one head's projection, where heads are separate.
+func (r Role) Of(head int64) Role { return r + Role(fmt.Sprintf(".%d", head)) }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -142,6 +143,12 @@ func (s *Spec) attention(w weights, k LayerKind) {
 	}
 	switch {
 	case s.MLA != nil:
+	case s.SeparateHeads:
+		for i := range s.Heads {
+			for _, r := range []Role{RoleQ, RoleK, RoleV} {
+				w[r] = append(w[r], s.ofHead(r, i)...)
+			}
+		}
 	case s.FusedQKV:
 		w[RoleQKV] = s.linear(s.Hidden, s.queries()+kv+v, ColumnSplit, s.QKVBias)
 	default:
@@ -179,6 +186,19 @@ func (s *Spec) attention(w weights, k LayerKind) {
 	if s.OwnBiases {
 		w[RoleRelative] = matrix(ColumnSplit, s.Buckets, s.Heads)
 	}
+}
+
+// ofHead is the projection of one head of queries, keys or values.
+func (s *Spec) ofHead(r Role, head int64) []Tensor {
+	out := s.linear(s.Hidden, s.HeadDim, Replicated, s.QKVBias)
+	for i := range out {
+		out[i].Name = fmt.Sprintf(".%d%s", head, out[i].Name)
+	}
+	out[0].Role = r.Of(head)
+	if s.QKVBias {
+		out[1].Role = r.Of(head).Bias()
+	}
+	return out
 }
 
 // latents are those of latent attention.

@@ -27,6 +27,11 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 		y := b.absorbed(t.Hold(h), kind)
 		return b.give(y, b.row(y, model.RoleO))
 	}
+	if b.Spec.SeparateHeads {
+		y := b.headByHead(h, kind)
+		t.Module = "attention"
+		return b.give(y, b.row(y, model.RoleO))
+	}
 	var in, q, k, v *tape.Tensor
 	after := same
 	b.leaving(Projection, func() {
@@ -97,6 +102,34 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t.SavesInput = false
 	t.Release(y)
 	return z
+}
+
+// headByHead is attention of heads that are modules of their own, whose outputs are joined.
+func (b *builder) headByHead(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
+	t := b.t
+	if !b.program("separate_head") {
+		panic(b.missing("separate_head"))
+	}
+	outs := make([]*tape.Tensor, b.Spec.Heads)
+	for i := range outs {
+		t.Call()
+		var x [3]*tape.Tensor
+		for j, r := range [...]model.Role{model.RoleQ, model.RoleK, model.RoleV} {
+			x[j] = b.linear(h, r.Of(int64(i)))
+			x[j] = b.give(x[j], t.Reshape(x[j], h.Dim(0), 1, h.Dim(1), x[j].Dim(2)))
+		}
+		var y *tape.Tensor
+		if b.Attention == "unfused" {
+			y = b.call("separate_head", tensorOf(x[0]), tensorOf(x[1]), tensorOf(x[2]))[0].t
+		} else {
+			y = b.core(x[0], x[1], x[2], kind)
+		}
+		t.Release(x[:]...)
+		outs[i] = b.give(y, t.Reshape(y, h.Dim(0), h.Dim(1), y.Dim(3)))
+	}
+	y := t.Concat(outs...)
+	t.Release(outs...)
+	return y
 }
 
 // heads is the number of query and key/value heads on this rank.

@@ -62,7 +62,9 @@ func newBuilder(c Config, tensors []model.Tensor) *builder {
 	b.t.ExpertModules = c.Recipe.Structure.ExpertModules
 	b.t.PackedInputs = c.Recipe.Structure.PackedInputs
 	b.t.KeepsAdapters = c.Recipe.Structure.KeptAdapters
-	b.t.Unpadded = c.Recipe.Structure.Unpadded
+	// einsum makes batched products of one batch, which PyTorch's compiler turns into plain ones in the pass that pads (torch/_inductor/fx_passes/joint_graph.py,
+	// bmm_to_mm, in front of pad_mm.py's patterns), so that none is padded
+	b.t.Unpadded = c.Recipe.Structure.Unpadded || c.Spec.Einsum
 	b.t.WholeModel, b.t.OneGraph, b.t.Graphs = b.t.Compiled && c.Recipe.Structure.CompiledScope == "model", c.OneGraph, c.graphs != ""
 	b.t.TurnedWeights = c.Recipe.Structure.TurnedWeights
 	b.t.StackedExperts = c.stacksExperts()
@@ -561,6 +563,10 @@ func (b *builder) projection(x *tape.Tensor, r model.Role) *tape.Tensor {
 	if bias != nil && (of.PlainLayers || of.ApartBias && (r == model.RoleQKV || r == model.RoleGateUp)) {
 		y := b.halfZero(r, func() *tape.Tensor { return b.t.Linear(x, b.p(r), nil, b.Spec.TransposedWeights) })
 		return b.give(y, b.t.AddBias(y, bias))
+	}
+	if bias != nil && b.Spec.Einsum && !b.t.Compiled { // a compiler adds them where it casts or activates what they are added to
+		y := b.halfZero(r, func() *tape.Tensor { return b.t.Linear(x, b.p(r), nil, b.Spec.TransposedWeights) })
+		return b.give(y, b.t.Add(y, bias))
 	}
 	return b.halfZero(r, func() *tape.Tensor { return b.t.Linear(x, b.p(r), bias, b.Spec.TransposedWeights) })
 }

@@ -159,7 +159,14 @@ func (b *builder) logitsOf(in *tape.Tensor) *tape.Tensor {
 	defer t.Kind(t.Kind(tape.Logits))
 	t.Call()
 	w := b.headWeight()
-	logits := t.Linear(in, w, b.p(model.RoleHead.Bias()), false)
+	bias := b.p(model.RoleHead.Bias())
+	var logits *tape.Tensor
+	if bias != nil && c.Spec.Einsum {
+		logits = t.Linear(in, w, nil, false)
+		logits = b.give(logits, t.Add(logits, bias))
+	} else {
+		logits = t.Linear(in, w, bias, false)
+	}
 	t.Release(in, w)
 	if c.WholeLoss && c.Recipe.Structure.VocabParallel || c.gathersLogits() { // output_layouts=Replicate() of the output layer: gradients are cut again
 		logits = b.give(logits, t.Communicate(tape.CommSpec{Group: "tp", Ranks: c.Shard.TP, Dim: 2, Grow: true, Forward: "all-gather", Join: c.Recipe.Structure.FunctionalTP || c.gathersLogits()}, logits))

@@ -196,6 +196,7 @@ var has = map[string]string{
 	"experts":        "experts",
 	"gemma_rms_norm": "norms as Gemma's, which multiply by one more than their weight",
 	"rms_norm_cast":  "norms as Gemma 4's, which multiply by their weight in fp32",
+	"separate_head":  "heads with projections of their own (separate_heads)",
 	"xielu":          "the activation xIELU (hidden_act: xielu)",
 	"norm_head":      "an output layer whose rows are divided by their norms (Baichuan 2's)",
 	"rotary_apart":   "an indexer that picks keys (index_topk)",
