@@ -25,6 +25,9 @@ func TestEncoderDecoderParameters(t *testing.T) {
 		{"bart-base", "model_type: bart, d_model: 768, encoder_layers: 6, decoder_layers: 6, encoder_attention_heads: 12, decoder_attention_heads: 12, encoder_ffn_dim: 3072, decoder_ffn_dim: 3072, vocab_size: 50265, max_position_embeddings: 1024", 139_420_416},
 		{"bart-large", "model_type: bart", 406_291_456},
 		{"mbart-large-cc25", "model_type: mbart, vocab_size: 250027", 610_851_840},
+		{"opus-mt-en-de", "model_type: marian, d_model: 512, encoder_layers: 6, decoder_layers: 6, encoder_attention_heads: 8, decoder_attention_heads: 8, encoder_ffn_dim: 2048, decoder_ffn_dim: 2048, vocab_size: 58101, max_position_embeddings: 512, activation_function: swish, share_encoder_decoder_embeddings: true", 74_410_496},
+		{"pegasus-xsum", "model_type: pegasus, encoder_layers: 16, decoder_layers: 16, vocab_size: 96103, max_position_embeddings: 512, activation_function: relu", 569_748_480},
+		{"nllb-200-distilled-600M", "model_type: m2m_100, vocab_size: 256206", 615_073_792},
 		{"umt5-base from scratch", "model_type: umt5, d_model: 768, d_kv: 64, d_ff: 2048, num_layers: 12, num_heads: 12, vocab_size: 256384", 395_140_608},
 	} {
 		doc, err := yamlx.Parse("model.yaml", []byte("{"+c.config+"}"))

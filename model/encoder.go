@@ -32,17 +32,26 @@ func t5Like(d draft) draft {
 	return d
 }
 
-// bartLike fills in what BART and mBART have in common (modeling_bart.py).
+// bartLike fills in what BART and those after it have in common (modeling_bart.py). Embeddings have a norm where
+// positions are learned (modeling_mbart.py), and logits no bias where these are in no table (modeling_m2m_100.py).
 func bartLike(d draft) draft {
-	d.Vocab, d.Hidden, d.FFN, d.Layers, d.Heads, d.MaxPositions, d.IdlePositions = 50265, 1024, 4096, 12, 16, 1024, 2
+	d.Hidden, d.FFN, d.Layers, d.Heads, d.MaxPositions = 1024, 4096, 12, 16, 1024
 	d.encodes, d.encoderLayers, d.encoderHeads, d.encoderFFN = true, 12, 16, 4096
-	d.Activation, d.Norm, d.Position = GELU, LayerNorm, LearnedPosition
-	d.EmbedNorm, d.EmbedScale, d.Tied, d.NarrowLoss, d.LogitsBias = true, true, true, true, true
+	fill(&d.Vocab, 50265)
+	fill(&d.Activation, GELU)
+	fill(&d.Position, LearnedPosition)
+	d.Norm, d.EmbedScale, d.Tied, d.NarrowLoss = LayerNorm, true, true, true
+	if d.LogitsBias = d.Position == LearnedPosition; d.LogitsBias && !d.StillPositions {
+		d.EmbedNorm, d.IdlePositions = true, 2
+	}
 	d.EmbedDropout, d.ResidDropout = 0.1, 0.1
+	if d.Position == Sinusoidal {
+		d.AttnDropout = 0.1
+	}
 	return biased(d)
 }
 
-// bartLayout is the layout of BART and mBART, whose norms are at these places of attention and MLP.
+// bartLayout is the layout of BART and those after it, whose norms are at these places of attention and MLP.
 func bartLayout(family string, attention, mlp Role) layout {
 	return layout{[]string{family}, Serial,
 		[]module{{"shared", RoleEmbed}, {"embed_positions", RolePosition}, {"layernorm_embedding", RoleEmbedNorm}},

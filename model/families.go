@@ -640,6 +640,9 @@ var families = []family{
 	{name: "umt5", keys: t5Keys, base: t5Like(draft{Spec: Spec{Vocab: 250112, FFN: 1024, Heads: 6, Activation: GELUNew, Gated: true, OwnBiases: true}, encoderLayers: 8})},
 	{name: "bart", keys: bartKeys, base: bartLike(draft{Spec: Spec{Place: SumNorm}})},
 	{name: "mbart", keys: bartKeys, base: bartLike(draft{Spec: Spec{Place: PreNorm}})},
+	{name: "marian", keys: bartKeys + " share_encoder_decoder_embeddings==true decoder_vocab_size=", base: bartLike(draft{Spec: Spec{Vocab: 58101, Place: SumNorm, StillPositions: true}})},
+	{name: "pegasus", keys: bartKeys, base: bartLike(draft{Spec: Spec{Place: PreNorm, StillPositions: true}})},
+	{name: "m2m_100", keys: bartKeys, base: bartLike(draft{Spec: Spec{Vocab: 128112, Place: PreNorm, Position: Sinusoidal, Activation: ReLU}})},
 	// Classes of the hub's own. Those of Baichuan whose files have max_position_embeddings turn queries and keys.
 	{name: "baichuan", keys: " hidden_size num_hidden_layers num_attention_heads vocab_size intermediate_size hidden_act tie_word_embeddings max_position_embeddings=turned_positions z_loss_weight", base: llamaLike(draft{
 		Spec:  Spec{Vocab: 64000, Hidden: 4096, FFN: 11008, Layers: 32, Heads: 32, MaxPositions: 4096, FusedQKV: true, QKVSlices: true, HeadMasks: true},

@@ -87,11 +87,12 @@ type Spec struct {
 	Sinks                               bool // learned attention sink per head (gpt-oss)
 	AttnSoftcap, LogitSoftcap           bool // tanh cap on scores, logits (Gemma 2)
 
-	Buckets    int64 // relative_attention_num_buckets: rows of the table that the biases of scores are from (T5)
-	OwnBiases  bool  // every layer has such a table (UMT5), where others have one for the stack
-	HeadScale  bool  // hidden states times a constant before the output layer (T5 of its first version)
-	LogitsBias bool  // a buffer of zeros is added to the logits (BART)
-	Rewidened  bool  // the MLP's last projection gets what it reads in the dtype of its weight (T5)
+	Buckets        int64 // relative_attention_num_buckets: rows of the table that the biases of scores are from (T5)
+	OwnBiases      bool  // every layer has such a table (UMT5), where others have one for the stack
+	HeadScale      bool  // hidden states times a constant before the output layer (T5 of its first version)
+	StillPositions bool  // the table of positions is not trained (Marian, Pegasus)
+	LogitsBias     bool  // a buffer of zeros is added to the logits (BART)
+	Rewidened      bool  // the MLP's last projection gets what it reads in the dtype of its weight (T5)
 
 	EmbedDropout, AttnDropout, ResidDropout float64 // probabilities; zero: the op is not there
 	ActDropout, FinalDropout                float64 // of what the MLP's last projection reads, and of what the norm behind all layers makes
@@ -384,7 +385,8 @@ const (
 	Rotary          Position = "rope"
 	LearnedPosition Position = "learned"
 	ALiBi           Position = "alibi"
-	RelativeBias    Position = "relative" // biases of scores, by how far key and query are apart (T5)
+	Sinusoidal      Position = "sinusoidal" // a table that is no parameter (M2M100)
+	RelativeBias    Position = "relative"   // biases of scores, by how far key and query are apart (T5)
 	NoPosition      Position = "none"
 )
 

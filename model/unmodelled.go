@@ -24,8 +24,8 @@ var unmodelled = []struct {
 	{"albert", "layers that share their parameters", "bert", "what BERT of those sizes takes, with parameters of their own"},
 	{"mpnet deberta deberta-v2", "positions relative to each other in its scores", "bert", "what BERT of those sizes takes"},
 	{"megatron-bert", "attention of its own code", "roberta-prelayernorm", "it with fused attention, and a norm of its embeddings"},
-	{"longt5 t5gemma t5gemma2 switch_transformers pegasus pegasus_x marian whisper m2m_100 nllb-moe led fsmt bigbird_pegasus " +
-		"seamless_m4t seamless_m4t_v2 blenderbot blenderbot-small mvp plbart prophetnet bert-generation", "an encoder beside its decoder", "", "t5, mt5, umt5, bart and mbart are modelled, and come near where sizes are theirs"},
+	{"longt5 t5gemma t5gemma2 switch_transformers pegasus_x whisper nllb-moe led fsmt bigbird_pegasus " +
+		"seamless_m4t seamless_m4t_v2 blenderbot blenderbot-small mvp plbart prophetnet bert-generation", "an encoder beside its decoder", "", "t5, mt5, umt5, bart, mbart, marian, pegasus and m2m_100 are modelled, and come near where sizes are theirs"},
 	// Of modeling_*.py of transformers 5, where no other source is given.
 	{"gpt_neo codegen", "attention in fp32 by its own code", "", "gpt2 and gptj come near"},
 	{"xglm openai-gpt ctrl xlm gpt_neox_japanese", "attention of its own code", "", ""},

@@ -21,7 +21,7 @@ func (s *Spec) unit(modules []module, w weights) []Tensor {
 
 // named are the weights of a module under its name.
 func (s *Spec) named(m module, tensors []Tensor) []Tensor {
-	frozen := s.Indexer != nil && s.Indexer.Frozen && strings.HasPrefix(string(m.role), "index_")
+	frozen := s.Indexer != nil && s.Indexer.Frozen && strings.HasPrefix(string(m.role), "index_") || s.StillPositions && m.role == RolePosition
 	out := slices.Clone(tensors)
 	for i := range out {
 		t := &out[i]

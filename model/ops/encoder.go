@@ -40,8 +40,12 @@ func buildEntry(c Config, tensors []model.Tensor) Unit {
 	if s.EmbedScale {
 		x = b.give(x, t.Scale("mul_scalar", x))
 	}
-	if w := b.p(model.RolePosition); w != nil {
-		t.Tiny("positions", 2)
+	w, kernels := b.p(model.RolePosition), 2
+	if s.Position == model.Sinusoidal { // of positions that are counted from what is no padding, in either stack
+		w, kernels, rows = t.Outside(b.weight, s.MaxPositions, s.Hidden), 6, c.MicroBatch
+	}
+	if w != nil {
+		t.Tiny("positions", kernels)
 		if decodes && c.Recipe.Structure.StepSync {
 			t.Tiny("prologue", 5)
 			t.Wait()

@@ -1,16 +1,27 @@
 package ops
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/internal/yamlx"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/tape"
 )
 
 // encoding is a step of an encoder-decoder model in pure bf16, whose encoder reads four times what its decoder does.
 func encoding(t testing.TB, name, precision string) Config {
+	if strings.HasPrefix(name, "{") {
+		doc, err := yamlx.Parse("model.yaml", []byte(name))
+		require.NoError(t, err)
+		s, errs := model.Decode(doc, doc.Root)
+		require.NoError(t, errs.Err())
+		c := encoding(t, "bart-base", precision)
+		c.Spec = s
+		return c
+	}
 	c := config(t, name, "hf-eager")
 	c.Precision, c.MicroBatch, c.Sequence, c.Source = c.Recipe.Precision[precision], 8, 128, 512
 	return c
@@ -31,7 +42,7 @@ func encoderUnits(m *Model) (list []*Unit) {
 // TestEncodersOfTextAreSound: memory of every unit is given back and what is trained has its gradient, whatever the
 // attention, the dtypes and what is computed again.
 func TestEncodersOfTextAreSound(t *testing.T) {
-	for _, name := range []string{"flan-t5-base", "t5-small", "mt5-small", "bart-base", "mbart-large-50"} {
+	for _, name := range []string{"flan-t5-base", "t5-small", "mt5-small", "bart-base", "mbart-large-50", "{model_type: marian}", "{model_type: pegasus}", "{model_type: m2m_100}"} {
 		for _, precision := range []string{"bf16-pure", "bf16-autocast", "bf16-mixed", "fp32"} {
 			for _, attention := range []string{"sdpa", "unfused"} {
 				for _, again := range []Recompute{NoRecompute, FullRecompute} {
