@@ -279,6 +279,9 @@ type ContextStructure struct {
 
 // PipelineStructure says how layers are cut into stages, and what stages keep and send.
 type PipelineStructure struct {
+	// each tensor rank sends the next stage all of what they share, not the part that its counterpart
+	// gathers
+	WholeSends bool `yaml:"whole_sends"`
 	// schedules without bubble: the norm is looked at after the optimizer's update, and no rank waits
 	// for the others
 	PostValidation bool `yaml:"post_validation"`

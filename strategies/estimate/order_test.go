@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perfplan/perfplan/hardware/collective"
+	"github.com/perfplan/perfplan/internal/units"
 )
 
 // TestOrderPlacesGroups: what is counted first shares a node (Megatron-Core's
@@ -86,4 +87,24 @@ func TestTransfersOfMixedPipelines(t *testing.T) {
 			require.Equal(t, hop, got)
 		}
 	}
+}
+
+// TestWholeSends: until 2021-04 each of Megatron-LM's tensor ranks sent the next stage all that they share,
+// since then a part, which its counterpart gathers: eight ranks of a node whose adapter they share send
+// eight times as much.
+func TestWholeSends(t *testing.T) {
+	of := func(release string) (units.Seconds, units.Seconds, units.Bytes) {
+		j := mustParse(t, fmt.Sprintf("{model: gpt2-medium, hardware: v100-32g-sxm, gpus: 16, runtime: {recipe: megatron-lm, attention: unfused, release: %q}, "+
+			"plan: {tp: 8, pp: 2, sequence_parallel: false}, train: {precision: fp16, micro_batch: 32, grad_accumulation: 4}}", release))
+		var e Evaluator
+		_, err := e.prepare(j)
+		require.NoError(t, err)
+		return e.p.hop()
+	}
+	whole, none, all := of("21.03")
+	part, gather, eighth := of("21.04")
+	require.Zero(t, none)
+	require.Positive(t, gather)
+	require.Equal(t, 8*eighth, all)
+	require.InEpsilon(t, 8*float64(part), float64(whole), 0.05)
 }

@@ -509,7 +509,7 @@ func (p *pricer) kept(b units.Bytes, first bool) tape.Op {
 // the input whole. Where tensor ranks hold the same activation (no sequence
 // parallelism), Megatron sends a part from each to its counterpart, which gathers
 // them (arXiv 2104.04473 section 4.1, scatter/gather optimization; DeepSpeed:
-// pipe_partitioned). PyTorch sends the whole from each.
+// pipe_partitioned). PyTorch sends the whole from each, and so did Megatron before.
 func (p *pricer) hop() (transfer, gather units.Seconds, bytes units.Bytes) {
 	j := p.job
 	tokens := j.Train.MicroBatch * j.Train.SequenceLength / j.Plan.CP
@@ -521,7 +521,7 @@ func (p *pricer) hop() (transfer, gather units.Seconds, bytes units.Bytes) {
 		size = j.Precision.Weights.Size()
 	}
 	bytes = units.Bytes(tokens*j.Model.Handed()) * size
-	if r := j.Recipe.Structure; j.Plan.TP > 1 && !j.Plan.SP() && r.SharedTPInput && !r.TorchPipeline {
+	if r := j.Recipe.Structure; j.Plan.TP > 1 && !j.Plan.SP() && r.SharedTPInput && !r.TorchPipeline && !r.WholeSends {
 		gather = p.comm(collective.AllGather, tpGroup, bytes)
 		bytes /= units.Bytes(j.Plan.TP)
 	}
