@@ -207,7 +207,7 @@ func decode(doc *yamlx.Document, n *yaml.Node, name string, seen map[string]bool
 		f.Node.NVLinkDomain.Value = f.Node.GPUs.Value // NVLink that ends at the node does so in one of other size
 	}
 	p.GPU, p.Node, p.Network, p.Software, p.Price = f.GPU, f.Node, f.Network, f.Software, f.Price
-	if err := cmp.Or(p.check(), p.Node.checkDomain(domain != nil)); err != nil {
+	if err := cmp.Or(p.check(), p.Node.checkDomain(domain != nil), p.Node.checkMesh()); err != nil {
 		return nil, doc.Errorf(yamlx.Place(n, err), "%v", err)
 	}
 	if err := f.Measured.check(); err != nil {
@@ -319,6 +319,29 @@ func (n *Node) checkDomain(given bool) error {
 	}
 	return diag.Errorf("node.gpus: %d, in NVLink domains of %d GPUs; give a divisor or a multiple of these, or give node.nvlink_domain, too", gpus, domain)
 }
+
+// checkMesh refuses tables of NVLinks that no node has: a link joins two GPUs, and each of the two
+// counts it. The error begins with the key.
+func (n *Node) checkMesh() error {
+	mesh := n.Mesh.Value
+	for i, row := range mesh {
+		if len(row) != len(mesh) {
+			return diag.Errorf("node.mesh: row %d has %d numbers; give %d, one for each GPU", i, len(row), len(mesh))
+		}
+		for k, links := range row {
+			switch {
+			case links < 0 || links > mostLinks || i == k && links != 0:
+				return diag.Errorf("node.mesh: %d NVLinks from GPU %d to GPU %d; give 0 to %d, 0 from a GPU to itself", links, i, k, mostLinks)
+			case k < i && links != mesh[k][i]:
+				return diag.Errorf("node.mesh: %d NVLinks from GPU %d to GPU %d, %d back; give the same both ways", links, i, k, mesh[k][i])
+			}
+		}
+	}
+	return nil
+}
+
+// mostLinks is how many NVLinks a GPU has at most: 18 of Hopper and Blackwell, with room.
+const mostLinks = 64
 
 // IsPrice reports whether a GPU-hour can cost so many US dollars, and Prices says what can.
 func IsPrice(v float64) bool { return v > 0 && v <= 1e6 }

@@ -148,6 +148,7 @@ type Node struct {
 	GPUs         Datum[int64]       `yaml:"gpus"`          // per node
 	NVLinkDomain Datum[int64]       `yaml:"nvlink_domain"` // GPUs that reach each other over NVLink; may span nodes (NVL72), or 2 for a bridge pair
 	Switched     Datum[bool]        `yaml:"switched"`      // NVSwitch: full rate between any pair
+	Mesh         Datum[[][]int64]   `yaml:"mesh"`          // without a switch, how many NVLinks join each two GPUs, a row for each ("nvidia-smi topo -m"); not set: all alike, as in domains of another size
 	Multicast    Datum[bool]        `yaml:"multicast"`     // NVLink SHARP usable (NCCL's NVLS)
 	CPU          Datum[string]      `yaml:"cpu"`           // one of CPUs: NCCL's tables differ
 	HostMemory   Datum[units.Bytes] `yaml:"host_memory"`

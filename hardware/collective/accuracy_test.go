@@ -314,10 +314,40 @@ func TestUnswitchedNode(t *testing.T) {
 		}
 		require.InEpsilon(t, c.bus, float64(c.bytes)*share/float64(f.Time(c.op, c.bytes, f.Group(4, 1)))/1e9, 0.06, "%s of %s", c.op, c.bytes)
 	}
+	four := machineOf(t, "v100-32g-sxm", Newest) // four V100 with two NVLinks between each two of them, as a node of Jean Zay has
+	four.GPUs, four.Domain = 4, 4
+	// bigscience-workshop/bigscience experiments/bandwidth/n1_32gb_all_reduce_bench.txt @9e64edec2ad1: 4 GB in
+	// 48.4 ms ("algo throughput: 1323.6244 Gbps", twice 4 GB over the time).
+	require.InEpsilon(t, 0.0484, float64(four.Time(AllReduce, 4e9, four.Group(4, 1))), 0.06)
 	for name, want := range map[string]units.Seconds{"jupiter-gh200": 3, "leonardo-a100": 3, "h100-sxm": 1, "gb200-nvl72": 1, "l40s": 1} {
 		f := machineOf(t, name, Newest)
 		require.Equal(t, want, f.Links(f.Group(4, 1)), name)
 		require.EqualValues(t, 1, f.Links(f.Group(2, 1)), name)
 		require.EqualValues(t, 1, f.Links(f.Group(4, 8)), "%s, across nodes", name)
 	}
+}
+
+// TestCubeMesh: of the six NVLinks of a V100 in a DGX-1 one leads to the other GPU of some pairs and four
+// to the other three of its half, so that all-reduces of two, four and eight GPUs move data at the rate of
+// one, four and six; two in each other's halves, or every second GPU, share one and two.
+func TestCubeMesh(t *testing.T) {
+	f := machineOf(t, "v100-32g-sxm", Newest)
+	for _, c := range []struct {
+		ranks, stride int64
+		links         float64
+	}{{2, 1, 1}, {4, 1, 4}, {8, 1, 6}, {2, 2, 1}, {4, 2, 2}, {2, 4, 1}} {
+		require.InDelta(t, c.links/6, f.joined(f.Group(c.ranks, c.stride)), 1e-12, "%d ranks, each %d apart", c.ranks, c.stride)
+	}
+	bus := func(ranks int64) float64 {
+		return 1 << 30 / float64(f.Time(AllReduce, 1<<30, f.Group(ranks, 1))) * 2 * float64(ranks-1) / float64(ranks)
+	}
+	require.InEpsilon(t, 4*bus(2), bus(4), 0.02)
+	require.InEpsilon(t, 6*bus(2), bus(8), 0.02)
+	require.InDelta(t, 2.0/7, f.joined(Group{Ranks: 3, PerNode: 3, Stride: 1}), 1e-12, "3, 4 and 5: 3 has no link to them")
+
+	half := machineOf(t, "v100-32g-sxm", Newest)
+	half.GPUs, half.Domain = 4, 4
+	require.InDelta(t, 1.0/3, half.joined(half.Group(2, 1)), 1e-12, "a mesh of eight says nothing of nodes of four")
+	f.Switched = true
+	require.EqualValues(t, 1, f.joined(f.Group(2, 1)))
 }

@@ -26,6 +26,7 @@ type Fabric struct {
 	GPUs       int64      // of a node
 	Domain     int64      // GPUs that reach each other over NVLink; 0 means those of a node
 	Switched   bool       // NVSwitch: full NVLink rate between any pair
+	Mesh       [][]int64  // NVLinks that join each two GPUs of a domain of that many without a switch; in others all are alike
 	Multicast  bool       // the switch reduces and multicasts (NVLS)
 	CPU        string     // intel, amd or arm
 
@@ -53,7 +54,7 @@ func FabricOf(gpu hardware.GPU, node hardware.Node, net hardware.Network, sw har
 	f := &Fabric{
 		NVLink: gpu.NVLink.Value, PCIe: gpu.PCIe.Value, Staged: !gpu.Peers(),
 		GPUs: node.GPUs.Value, Domain: node.NVLinkDomain.Value,
-		Switched: node.Switched.Value, Multicast: node.Multicast.Value, CPU: strings.ToLower(node.CPU.Value),
+		Switched: node.Switched.Value, Mesh: node.Mesh.Value, Multicast: node.Multicast.Value, CPU: strings.ToLower(node.CPU.Value),
 		NICs: net.NICs.Value, NICRate: net.NICBandwidth.Value,
 		Transport: strings.ToLower(net.Transport.Value), HopLatency: net.Latency.Value,
 		LatencyScale: net.LatencyScale.Value,

@@ -56,9 +56,7 @@ func (f *Fabric) view(r *release, g Group) view {
 			line = 50e9
 		}
 		v.total = float64(f.NVLink) / line * r.PerLink.of(gen)[0]
-		if d := f.domain(); !f.Switched && d > 1 { // links are spread over the other GPUs
-			v.total *= float64(g.PerNode-1) / float64(d-1)
-		}
+		v.total *= f.joined(g)
 	}
 	if v.nodes > 1 {
 		count, rate := f.adapters(g)
