@@ -40,7 +40,7 @@ func bartLike(d draft) draft {
 	fill(&d.Vocab, 50265)
 	fill(&d.Activation, GELU)
 	fill(&d.Position, LearnedPosition)
-	d.Norm, d.EmbedScale, d.Tied, d.NarrowLoss = LayerNorm, true, true, true
+	d.Norm, d.EmbedScale, d.Tied, d.NarrowLoss, d.NarrowSoftmax = LayerNorm, true, true, true, true
 	if d.LogitsBias = d.Position == LearnedPosition; d.LogitsBias && !d.StillPositions {
 		d.EmbedNorm, d.IdlePositions = true, 2
 	}

@@ -104,11 +104,11 @@ func (s *Spec) ForwardFLOPs(tokens, seq int64, causal bool) FLOPBreakdown {
 	add := func(modules []module, w weights, times int64) {
 		for _, m := range modules {
 			if c := classes[m.role]; c != noProduct && len(w[m.role]) > 0 {
-				n := w[m.role][0].Size()
-				if s.SeparateHeads && w[m.role][0].Role == m.role.Of(0) { // and as many of the others
-					n *= s.Heads
+				for _, t := range w[m.role] { // one, or one for each head
+					if len(t.Shape) > 1 {
+						perToken[c] += 2 * float64(t.Size()) * float64(times)
+					}
 				}
-				perToken[c] += 2 * float64(n) * float64(times)
 				if s.LoRA != nil {
 					perToken[adapter] += 2 * float64(adapters(s.named(m, w[m.role]))) * float64(times)
 				}

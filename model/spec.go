@@ -78,6 +78,7 @@ type Spec struct {
 	EmbedScale                          bool // embeddings times sqrt(hidden) (Gemma)
 	EmbedNorm                           bool // norm after the embedding (BLOOM)
 	NarrowLoss                          bool // its class takes the loss of logits as the output layer made them (BERT), not in fp32
+	NarrowSoftmax                       bool // and the softmax of scores that are written out is of these as they are (BART)
 	FirstBare                           bool // the first layer has no norm before attention, since embeddings have one (ModernBERT)
 	HeadDense                           bool // a projection, its activation and a norm come before the output layer (BERT)
 	ResidScale, LogitScale              bool // what blocks add, and logits, times a constant (Granite)

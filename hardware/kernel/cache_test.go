@@ -48,3 +48,29 @@ func TestCacheOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestScatteredValues: a sum whose biases lie head by head reads each of them from the cache while this
+// holds a line for each pair of positions, and else from memory (traces of T5 on an H200, PyTorch 2.11,
+// 2026-11-30 and 12-01). A B200 holds those of 1024 x 1024 pairs, an H200 does not.
+func TestScatteredValues(t *testing.T) {
+	sum := func(batch, heads, pairs int64) *tape.Op {
+		n := batch * heads * pairs
+		return &tape.Op{Class: tape.StridedCast, Prim: "add_", DType: tape.F32, Elements: float64(n), Index: 6, Bytes: units.Bytes(8*n + 2*heads*pairs), Apart: pairs, Count: 1}
+	}
+	h200, _ := timer(t, "h200-sxm")
+	for _, c := range []struct {
+		op   *tape.Op
+		time float64
+	}{{sum(8, 32, 1024*1024), 4.304e-3}, {sum(8, 16, 512*512), 156.4e-6}, {sum(8, 16, 128*128), 11.2e-6}} {
+		got := h200.Time(c.op)
+		require.InEpsilon(t, c.time, float64(got), 0.12, "%g values", c.op.Elements)
+	}
+	b200, _ := timer(t, "b200-sxm")
+	of := func(x *Timer, pairs int64) float64 {
+		got := x.Time(sum(8, 32, pairs))
+		return float64(got) / float64(pairs)
+	}
+	require.Greater(t, of(h200, 1024*1024), 2*of(h200, 512*512))
+	require.InEpsilon(t, of(b200, 512*512), of(b200, 1024*1024), 0.15)
+	require.Greater(t, of(b200, 2048*2048), 1.5*of(b200, 1024*1024))
+}

@@ -198,6 +198,9 @@ const (
 // kernel prices a kernel by the law of its class. What the second-level cache cannot
 // hold crosses the memory at its rate at most, whatever a law of another GPU says.
 func (t *Timer) kernel(o *tape.Op) units.Seconds {
+	if t.scatters(o) {
+		o = scattered(o)
+	}
 	return max(t.law(o), max(o.Bytes-t.gpu.L2.Value, 0).At(t.gpu.Bandwidth.Value))
 }
 

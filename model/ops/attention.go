@@ -647,6 +647,8 @@ func (b *builder) unfused(q, k, v *tape.Tensor) *tape.Tensor {
 	switch own := program + "_" + s.ModelType; {
 	case !t.Compiled && b.program(own):
 		program = own
+	case s.NarrowSoftmax && !t.Compiled && b.program("attention_narrow"):
+		program = "attention_narrow"
 	case b.headMasks() && !t.Compiled && b.program("attention_head_masks"):
 		program = "attention_head_masks"
 	case s.AttnSoftcap && b.program("attention_capped"):

@@ -18,14 +18,8 @@ const (
 	leastSum    = 37
 )
 
-// Reading a value apart from its neighbours brings a sector. Those of all pairs are read again for each sequence:
-// from a second-level cache (50 MB of an H100 and H200, of which either half has a copy) while they fit into it.
-const (
-	sector    = 32
-	fetched   = 64 // bytes that memory is asked for at least: 268 million values of 32 heads by 1024 x 1024 pairs take 4.30 ms (traces of T5 on an H200, 2026-12-01)
-	halfOfL2  = 25e6
-	biasIndex = 6 // three dimensions of two operands
-)
+// biasIndex is the index arithmetic of a sum of scores and biases: three dimensions of two operands.
+const biasIndex = 6
 
 // laid makes of x [queries, keys, heads] a view [1, heads, queries, keys].
 func laid(x *Tensor) {
@@ -126,16 +120,14 @@ func (t *Tape) AddBiases(x, biases *Tensor) *Tensor {
 	return z
 }
 
-// addTurned emits the sum of scores x and of biases that lie head by head for each pair.
+// addTurned emits the sum of scores x and of biases that lie head by head for each pair, so that those of a head
+// are read apart from each other, and again for each head and sequence.
 func (t *Tape) addTurned(x, biases *Tensor) {
-	add := Op{Prim: "add_", Class: StridedCast, DType: x.dtype, Elements: float64(x.Size()), Index: biasIndex, Bytes: 2*x.bytes() + biases.bytes()}
-	switch {
-	case sector*x.Dim(2)*x.Dim(3) > halfOfL2:
-		add.Class, add.Bytes = Transposed, 2*x.bytes()+fetched*units.Bytes(x.Size())
-	case biases.dtype == x.dtype:
-		add.Class = Strided4
+	class := StridedCast
+	if biases.dtype == x.dtype {
+		class = Strided4
 	}
-	t.emit(add)
+	t.emit(Op{Prim: "add_", Class: class, DType: x.dtype, Elements: float64(x.Size()), Index: biasIndex, Bytes: 2*x.bytes() + biases.bytes(), Apart: x.Dim(2) * x.Dim(3)})
 }
 
 // Cached joins keys or values x to those of a cache that has none yet (transformers' DynamicCache): a

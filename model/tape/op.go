@@ -236,6 +236,7 @@ type Op struct {
 	Elements float64     // elements the kernel iterates over
 	Index    float64     // strided kernels: operands times dimensions, the index arithmetic of one element
 	Bytes    units.Bytes // read plus written in device memory
+	Apart    int64       // strided kernels: values of one operand, none in a line of the cache with its neighbour, that are read again and again; 0: none
 	FLOPs    units.FLOPs // executed
 	Count    int32       // kernels
 

@@ -5,33 +5,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/ops"
-	"github.com/perfplan/perfplan/model/recipe"
 )
 
-// encoding is a step of an encoder-decoder model in pure bf16 on one GPU.
+// encoding is a step of an encoder-decoder model.
 func encoding(t testing.TB, name string, again ops.Recompute) *Step {
 	t.Helper()
 	s, err := model.Load(name)
 	require.NoError(t, err)
-	r, err := recipe.Load("hf-eager")
-	require.NoError(t, err)
-	m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision["bf16-pure"], Shard: ops.Shard{TP: 1, CP: 1, EP: 1, ExpertTP: 1},
-		KernelConfig: ops.KernelConfig{Attention: "sdpa"}, InputConfig: ops.InputConfig{MicroBatch: 2, Sequence: 128, Source: 512},
-		CheckpointConfig: ops.CheckpointConfig{Recompute: again}, ExpertConfig: ops.ExpertConfig{Imbalance: 1}})
-	step := &Step{MicroBatches: 1}
-	for _, k := range m.Encodes {
-		step.Units = append(step.Units, &m.Encoder[k])
-	}
-	step.Units = append(step.Units, &m.Embedding)
-	for _, k := range m.Layers {
-		step.Units = append(step.Units, &m.Kinds[k])
-	}
-	step.Units = append(step.Units, &m.Head)
-	step.Static[Parameters] = 2 * units.Bytes(s.Params().Total)
-	return step
+	return encoded(t, s, again, ops.InputConfig{MicroBatch: 2, Sequence: 128, Source: 512})
 }
 
 // TestEncoderOfTextReturnsToTheStart: after a step only what lives between steps is left, and further steps are

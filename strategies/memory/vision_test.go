@@ -12,18 +12,13 @@ import (
 	"github.com/perfplan/perfplan/model/recipe"
 )
 
-// looking is a step of a vision-language model in pure bf16 on one GPU, two images in each of
-// two sequences, with the encoder's units in front.
-func looking(t testing.TB, name string, again ops.Recompute, i model.Images) *Step {
+// encoded is a step of a model in pure bf16 on one GPU, with its encoder's units in front.
+func encoded(t testing.TB, s *model.Spec, again ops.Recompute, in ops.InputConfig) *Step {
 	t.Helper()
-	s, err := model.Load(name)
-	require.NoError(t, err)
-	i.Each = 2
-	s.Vision = s.Vision.Of(i)
 	r, err := recipe.Load("hf-eager")
 	require.NoError(t, err)
 	m := ops.Build(ops.Config{Spec: s, Recipe: r, Precision: r.Precision["bf16-pure"], Shard: ops.Shard{TP: 1, CP: 1, EP: 1, ExpertTP: 1},
-		KernelConfig: ops.KernelConfig{Attention: "sdpa"}, InputConfig: ops.InputConfig{MicroBatch: 2, Sequence: 2048}, CheckpointConfig: ops.CheckpointConfig{Recompute: again}, ExpertConfig: ops.ExpertConfig{Imbalance: 1}})
+		KernelConfig: ops.KernelConfig{Attention: "sdpa"}, InputConfig: in, CheckpointConfig: ops.CheckpointConfig{Recompute: again}, ExpertConfig: ops.ExpertConfig{Imbalance: 1}})
 	step := &Step{MicroBatches: 1}
 	for _, k := range m.Encodes {
 		step.Units = append(step.Units, &m.Encoder[k])
@@ -36,6 +31,16 @@ func looking(t testing.TB, name string, again ops.Recompute, i model.Images) *St
 	count := s.Params()
 	step.Static[Parameters], step.Static[OptimizerStates] = 2*units.Bytes(count.Total), 4*units.Bytes(count.Trained)
 	return step
+}
+
+// looking is a step of a vision-language model, two images in each of two sequences.
+func looking(t testing.TB, name string, again ops.Recompute, i model.Images) *Step {
+	t.Helper()
+	s, err := model.Load(name)
+	require.NoError(t, err)
+	i.Each = 2
+	s.Vision = s.Vision.Of(i)
+	return encoded(t, s, again, ops.InputConfig{MicroBatch: 2, Sequence: 2048})
 }
 
 // encoders are one of each kind, with a size that it takes.
