@@ -67,6 +67,22 @@ func (j *Job) checkFlexContexts(p *Plan) error {
 	return nil
 }
 
+// checkHeads refuses plans that cut heads, or their sequences, where each head is a module of its own.
+func (j *Job) checkHeads(p *Plan) error {
+	if !j.Model.SeparateHeads {
+		return nil
+	}
+	for _, c := range []struct {
+		key string
+		n   int64
+	}{{"tp", p.TP}, {"cp", p.CP}} {
+		if c.n > 1 {
+			return diag.Errorf("plan.%s: %d, but how such ranks cut heads that are modules of their own (separate_heads) is not known; set it to 1", c.key, c.n)
+		}
+	}
+	return nil
+}
+
 // fits reports whether the job's attention takes heads as wide as the model's.
 func (j *Job) fits() bool {
 	return !flash(j.Runtime.Attention) || j.Model.Compress != nil || j.Model.WidestHead() <= ops.FlashHead

@@ -234,7 +234,7 @@ func (j *Job) SetPlan(p Plan) error {
 	if a := j.Precision.Attention; p.CP > 1 && j.Precision.AttentionCopies() > 1 {
 		return diag.Errorf("train.dtypes.attention: what context ranks (cp %d) exchange of %s is not known, of fp8 it is; leave it out, or set plan.cp to 1", p.CP, a)
 	}
-	if err := first(func() error { return j.checkAdapters(&p) }, func() error { return j.checkImages(&p) }, func() error { return j.checkEncodes(&p) }, func() error { return j.checkLayers(&p) }, func() error { return j.checkPaddedContexts(&p) }, func() error { return j.checkFlexContexts(&p) }); err != nil {
+	if err := first(func() error { return j.checkAdapters(&p) }, func() error { return j.checkImages(&p) }, func() error { return j.checkEncodes(&p) }, func() error { return j.checkLayers(&p) }, func() error { return j.checkHeads(&p) }, func() error { return j.checkPaddedContexts(&p) }, func() error { return j.checkFlexContexts(&p) }); err != nil {
 		return err
 	}
 	if n := j.Train.DocumentLength; n > 0 && p.CP > 1 && j.Recipe.Structure.Ring != ops.DocumentRing {

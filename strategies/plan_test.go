@@ -289,6 +289,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: llama3-8b, runtime: {recipe: torchtitan, loss_chunks: 8, loss_chunks_keep: nothing}}", `runtime.loss_chunks_keep: "nothing" is not known`},
 		{"{model: gpt2, runtime: {recipe: torchtitan, loss_chunks: -1}}", "runtime.loss_chunks: -1; give 1 to 256"},
 		{"{model: gpt2, runtime: {fused_linear_cross_entropy: true}}", "runtime.fused_linear_cross_entropy: recipe megatron-core has no loss in pieces; leave it out, or use hf-eager"},
+		{"{model: {model_type: decoder, hidden_size: 256, num_hidden_layers: 2, num_attention_heads: 4, intermediate_size: 1024, gated_mlp: false, position: none, vocab_size: 512, separate_heads: true}, gpus: 2, runtime: {recipe: pytorch}, plan: {tp: 2}}", "plan.tp: 2, but how such ranks cut heads that are modules of their own (separate_heads) is not known; set it to 1"},
 		{"{model: llama3-8b, runtime: {recipe: torchtitan, fused_linear_cross_entropy: true}}", "runtime.fused_linear_cross_entropy: recipe torchtitan has no loss in pieces; leave it out, or use hf-eager"},
 		{"{model: llama3-8b, runtime: {recipe: hf-eager, fused_linear_cross_entropy: true, cross_entropy_impl: te}}", `runtime.cross_entropy_impl: "te" is no loss that is fused with the output layer; use liger, cut or cut-unfiltered`},
 		{"{model: llama3-8b, runtime: {recipe: hf-eager, cross_entropy_impl: cut}}", "runtime.cross_entropy_impl: cut, but the loss is not fused with the output layer; set runtime.fused_linear_cross_entropy to true, or leave it out"},
