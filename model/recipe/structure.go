@@ -331,7 +331,9 @@ type ShardingStructure struct {
 	ReduceBucket int64 `yaml:"reduce_bucket"` // flat_states, list_gather: so many 16-bit gradients at most are reduced together
 	// the optimizers of dense parameters and of experts' each gather all parameters, where nothing runs
 	// beside
-	GathersAll     bool `yaml:"gathers_all"`
+	GathersAll bool `yaml:"gathers_all"`
+	// a pipeline stage begins to gather its parameters in its first forward pass, unless chunks are gathered ahead
+	GathersInTurn  bool `yaml:"gathers_in_turn"`
 	SingleRank     bool `yaml:"single_rank_calls"` // collectives over one rank are called too, and main gradients divided by one replica
 	StateCopies    bool `yaml:"state_copies"`      // ZeRO-1 may have its states in several copies, among which reduced gradients are summed
 	ListGather     bool `yaml:"list_gather"`       // ZeRO-3: each parameter by itself, into a list of tensors, while the host waits

@@ -96,10 +96,19 @@ func (r *pipelineRun) closesLike(a, b int) bool {
 // its own: those of the first two chunks begin with the step, each later one as the first
 // micro batch enters the chunk before it, on all ranks at once. The first pass of a chunk
 // waits for its own (Megatron-Core, schedules.py: param_sync_func; NeMo's and Bridge's
-// align_param_gather). Below 0: parameters are not gathered so.
+// align_param_gather). With one chunk they begin in turn. Below 0: parameters are not gathered so.
 func (r *pipelineRun) opening(rank int) float64 {
 	p, sim := r.s.p, &r.s.sim
-	if !r.plan.GathersAhead || r.plan.Chunks < 2 || !p.job.Recipe.Overlap.ParamGather || p.job.Plan.DataParallel != strategies.ZeRO1 || p.groups[dpGroup].Ranks <= 1 {
+	if !p.job.Recipe.Overlap.ParamGather || p.job.Plan.DataParallel != strategies.ZeRO1 || p.groups[dpGroup].Ranks <= 1 {
+		return -1
+	}
+	if r.plan.Chunks == 1 && p.job.Recipe.Structure.GathersInTurn {
+		if rank > 0 {
+			return r.opened[0]
+		}
+		return r.inTurn()
+	}
+	if !r.plan.GathersAhead || r.plan.Chunks < 2 {
 		return -1
 	}
 	counts := p.counts
@@ -142,6 +151,25 @@ func (r *pipelineRun) opening(rank int) float64 {
 		}
 	}
 	return max(sim.Now-float64(alone), 0)
+}
+
+// inTurn is for how long gathers of updated parameters hold up the first micro batch where each
+// stage begins its own when that arrives, so that those of all stages add up: hooks before its
+// modules launch those of a bucket, and of the next once that is there (Megatron-Core,
+// param_and_grad_buffer.py, finish_param_sync). Stages but the first have one bucket.
+func (r *pipelineRun) inTurn() (exposed float64) {
+	p, st := r.s.p, &r.s.step
+	counts := p.counts
+	p.counts = nil // the gathers are counted with the optimizer
+	defer func() { p.counts = counts }()
+	for rank := range r.plan.Ranks {
+		r.s.clock(rank)
+		st.begin(p, r.s.layout.stage(r.plan, rank, 0), &r.s.sim)
+		t, first := st.gathers()
+		exposed += max(t-float64(r.path.times.F[r.plan.Stage(rank, 0)]), first)
+	}
+	r.s.clock(0)
+	return exposed
 }
 
 // gather begins to gather the parameters of a chunk: first those of its first bucket.

@@ -10,8 +10,8 @@ import (
 )
 
 // TestReplicasOverlap: exchanges of replicas that run beside compute take less of a step
-// than those that wait for it, each of the two by itself. Stages of one chunk are taken to wait
-// for their parameters either way.
+// than those that wait for it, each of the two by itself. Stages of one chunk gather their
+// parameters in turn where that runs beside compute, else all at once.
 func TestReplicasOverlap(t *testing.T) {
 	for _, plan := range []string{"dp: 16", "tp: 4, dp: 4", "pp: 4, dp: 4", "pp: 4, dp: 4, virtual_stages: 2"} {
 		of := func(reduce, gather bool) units.Seconds {
@@ -20,7 +20,7 @@ func TestReplicasOverlap(t *testing.T) {
 		late, reduced, both := of(false, false), of(true, false), of(true, true)
 		require.Less(t, reduced, late, plan)
 		if plan == "pp: 4, dp: 4" {
-			require.Equal(t, reduced, both, plan)
+			require.Less(t, reduced, both, plan)
 			continue
 		}
 		require.Less(t, both, reduced, plan)

@@ -626,9 +626,7 @@ func (r *pipelineRun) ends(rank int) {
 		}
 	}
 	t, work, exposed := sim.Now, sim.Work, sim.Exposed
-	// Without chunks the gathers of parameters are taken to hide behind nothing: each stage begins
-	// its own with its first pass, so that all of a pipeline add up.
-	st.opening = r.opened[rank]
+	st.opening = r.opened[rank] // below 0: gathers hide behind nothing
 	st.optimizerStep()
 	r.reduce[rank] += float64(r.tied(whole))
 	r.reduce[rank] *= float64(p.lag(rank).link)

@@ -42,24 +42,31 @@ func TestSettingsDoWhatTheyAreFor(t *testing.T) {
 	t.Parallel()
 	const less, more = -1, +1 // no more, and no less
 	policy := func(j *strategies.Job) bool { return j.Recipe.Structure.SelectiveOps }
+	inTurn := func(j *strategies.Job) bool { // stages gather their parameters one after another, which may take longer than all at once (TestGathersInTurn)
+		return j.Plan.PP > 1 && j.Plan.VirtualStages <= 1 && j.Recipe.Structure.GathersInTurn
+	}
+	aligned := func(j *strategies.Job) bool { return !inTurn(j) }
+	const noGather, noOverlap = ", overlap_param_gather: false", ", overlap_grad_reduce: false"
 	settings := []struct {
 		name         string
 		change       func(d *draft)
 		memory, time int // 0: either
 		of           func(j *strategies.Job) bool
+		from         string // of the runtime, which the change replaces
 	}{
-		{"full recomputation", func(d *draft) { d.recompute = "full" }, less, more, func(j *strategies.Job) bool { return j.Train.Recompute == "none" }},
-		{"some ops kept, not all", func(d *draft) { d.recompute = "selective" }, less, more, func(j *strategies.Job) bool { return policy(j) && j.Train.Recompute == "none" }},
-		{"some ops kept, not none", func(d *draft) { d.recompute = "selective" }, more, 0, func(j *strategies.Job) bool { return policy(j) && j.Train.Recompute == "full" }},
-		{"no overlapped reduction", func(d *draft) { d.runtime = ", overlap_grad_reduce: false" }, 0, more, nil},
-		{"no overlapped gathering", func(d *draft) { d.runtime = ", overlap_param_gather: false" }, 0, more, nil},
-		{"a faster host", func(d *draft) { d.runtime = ", host_speed: 2" }, 0, less, nil},
-		{"a slow rank", func(d *draft) { d.runtime = ", stragglers: [{rank: 0, slowdown: 1.3}]" }, 0, more, nil},
-		{"parameters kept gathered", func(d *draft) { d.plan = ", reshard_after_forward: false" }, more, less, nil},
-		{"optimizer on the host", func(d *draft) { d.plan = ", offload: optimizer" }, less, 0, nil},
-		{"parameters on the host", func(d *draft) { d.plan = ", offload: parameters" }, less, 0, nil},
-		{"activations on the host", func(d *draft) { d.train = ", offload_activations: true" }, less, more, nil},
-		{"low-rank adapters instead", func(d *draft) { d.train = ", lora: {rank: 8}" }, less, 0, nil},
+		{"full recomputation", func(d *draft) { d.recompute = "full" }, less, more, func(j *strategies.Job) bool { return j.Train.Recompute == "none" }, ""},
+		{"some ops kept, not all", func(d *draft) { d.recompute = "selective" }, less, more, func(j *strategies.Job) bool { return policy(j) && j.Train.Recompute == "none" }, ""},
+		{"some ops kept, not none", func(d *draft) { d.recompute = "selective" }, more, 0, func(j *strategies.Job) bool { return policy(j) && j.Train.Recompute == "full" }, ""},
+		{"no overlapped reduction", func(d *draft) { d.runtime = noOverlap }, 0, more, aligned, ""},
+		{"no overlapped reduction, nothing gathered beside", func(d *draft) { d.runtime = noOverlap }, 0, more, inTurn, noGather},
+		{"no overlapped gathering", func(d *draft) { d.runtime = noGather }, 0, more, aligned, ""},
+		{"a faster host", func(d *draft) { d.runtime = ", host_speed: 2" }, 0, less, nil, ""},
+		{"a slow rank", func(d *draft) { d.runtime = ", stragglers: [{rank: 0, slowdown: 1.3}]" }, 0, more, nil, ""},
+		{"parameters kept gathered", func(d *draft) { d.plan = ", reshard_after_forward: false" }, more, less, nil, ""},
+		{"optimizer on the host", func(d *draft) { d.plan = ", offload: optimizer" }, less, 0, nil, ""},
+		{"parameters on the host", func(d *draft) { d.plan = ", offload: parameters" }, less, 0, nil, ""},
+		{"activations on the host", func(d *draft) { d.train = ", offload_activations: true" }, less, more, nil, ""},
+		{"low-rank adapters instead", func(d *draft) { d.train = ", lora: {rank: 8}" }, less, 0, nil, ""},
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		d, j, r := drawn(t)
@@ -68,8 +75,12 @@ func TestSettingsDoWhatTheyAreFor(t *testing.T) {
 			if c.of != nil && !c.of(j) {
 				continue
 			}
+			r := r
+			if c.from != "" {
+				r = changed(t, d, func(d *draft) { d.runtime = c.from })
+			}
 			s := changed(t, d, c.change)
-			if s == nil {
+			if r == nil || s == nil {
 				continue
 			}
 			require.True(t, holds(c.memory, 1e-3, asked(r), asked(s)), "%s, %s: %v, then %v", d, c.name, asked(r), asked(s))
