@@ -247,3 +247,12 @@ func TestMixtures(t *testing.T) {
 		require.InEpsilon(t, c.clock, got, 0.035, c.what)
 	}
 }
+
+// TestLimitOfModule: what the module's limit leaves a GPU of JUPITER under a quarter of a 32B's layers,
+// as its tensor ranks have them (tiberiuiancu/Simulon, experiments/trace_*.clocks.csv @c5c0969e): 545 to
+// 576 W on two nodes. An H200's share of its limit, 690 of 700 W, is taken for it.
+func TestLimitOfModule(t *testing.T) {
+	r := mustEstimate(t, mustParse(t, `{model: {model_type: decoder, hidden_size: 5120, num_hidden_layers: 16, num_attention_heads: 16, num_key_value_heads: 2, head_dim: 128, intermediate_size: 6400, gated_mlp: true, norm: rmsnorm, qk_norm: head, vocab_size: 65536, tie_word_embeddings: false},
+		hardware: jupiter-gh200, gpus: 1, runtime: {recipe: megatron-script, release: "26.04", cuda_graphs: none}, plan: {data_parallel: zero1}, train: {sequence_length: 4096, micro_batch: 2, grad_accumulation: 16, precision: bf16}}`))
+	require.InDelta(t, 560, float64(r.Power), 15)
+}
