@@ -42,6 +42,10 @@ func TestSettingsDoWhatTheyAreFor(t *testing.T) {
 	t.Parallel()
 	const less, more = -1, +1 // no more, and no less
 	policy := func(j *strategies.Job) bool { return j.Recipe.Structure.SelectiveOps }
+	// Where a layer's parts are run again, each keeps its input: more than some ops of the whole.
+	whole := func(j *strategies.Job) bool {
+		return policy(j) && j.Train.Recompute == "full" && !j.Recipe.ByParts(j.Model.ModelType)
+	}
 	inTurn := func(j *strategies.Job) bool { // stages gather their parameters one after another, which may take longer than all at once (TestGathersInTurn)
 		return j.Plan.PP > 1 && j.Plan.VirtualStages <= 1 && j.Recipe.Structure.GathersInTurn
 	}
@@ -56,7 +60,7 @@ func TestSettingsDoWhatTheyAreFor(t *testing.T) {
 	}{
 		{"full recomputation", func(d *draft) { d.recompute = "full" }, less, more, func(j *strategies.Job) bool { return j.Train.Recompute == "none" }, ""},
 		{"some ops kept, not all", func(d *draft) { d.recompute = "selective" }, less, more, func(j *strategies.Job) bool { return policy(j) && j.Train.Recompute == "none" }, ""},
-		{"some ops kept, not none", func(d *draft) { d.recompute = "selective" }, more, 0, func(j *strategies.Job) bool { return policy(j) && j.Train.Recompute == "full" }, ""},
+		{"some ops kept, not none", func(d *draft) { d.recompute = "selective" }, more, 0, whole, ""},
 		{"no overlapped reduction", func(d *draft) { d.runtime = noOverlap }, 0, more, aligned, ""},
 		{"no overlapped reduction, nothing gathered beside", func(d *draft) { d.runtime = noOverlap }, 0, more, inTurn, noGather},
 		{"no overlapped gathering", func(d *draft) { d.runtime = noGather }, 0, more, aligned, ""},
