@@ -3,6 +3,8 @@ package model
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/perfplan/perfplan/internal/yamlx"
 )
 
@@ -42,5 +44,38 @@ func TestEncoderDecoderParameters(t *testing.T) {
 		if got := s.Params().Total; got != c.want {
 			t.Errorf("%s: %d parameters, want %d", c.name, got, c.want)
 		}
+	}
+}
+
+// Parameters of adapters by numel of PEFT's beside transformers 5.17's classes: what a module of attention to the
+// decoder's own tokens has, that to the encoder's output has too, and both stacks have them.
+func TestEncoderDecoderAdapters(t *testing.T) {
+	xl := "model_type: t5, d_model: 2048, d_kv: 64, d_ff: 5120, num_layers: 24, num_heads: 32, vocab_size: 32128, feed_forward_proj: gated-gelu"
+	for _, c := range []struct {
+		config  string
+		rank    int64
+		targets []string
+		want    int64
+	}{
+		{xl, 16, []string{"q", "v"}, 9_437_184},
+		{xl, 64, []string{"q", "k", "v", "o", "gate", "up", "down"}, 141_557_760},
+		{xl, 64, []string{"attention", "mlp"}, 141_557_760},
+		{xl, 16, []string{"cross_q", "cross_v"}, 3_145_728}, // a third
+		{"model_type: bart", 32, []string{"q", "k", "v", "o", "up", "down"}, 17_301_504},
+		{"model_type: umt5, d_model: 768, d_kv: 64, d_ff: 2048, num_layers: 12, num_heads: 12, vocab_size: 256384", 16, []string{"q", "v"}, 1_769_472},
+	} {
+		doc, err := yamlx.Parse("model.yaml", []byte("{"+c.config+"}"))
+		require.NoError(t, err)
+		s, errs := Decode(doc, doc.Root)
+		require.NoError(t, errs.Err())
+		adapted, err := s.Adapted(c.rank, c.targets, 0)
+		require.NoError(t, err)
+		count := adapted.Params()
+		require.Equal(t, c.want, count.Trained, "%s: %v", c.config, c.targets)
+		require.Equal(t, s.Params().Total+c.want, count.Total)
+		// Each adapter multiplies what its weight does: twice its parameters a token, forward.
+		f := adapted.ForwardFLOPs(128, 128, true)
+		require.InEpsilon(t, 2*128*float64(c.want), float64(f.Adapters+adapted.encoded(128, 128, true).Adapters), 1e-9)
+		require.Greater(t, float64(adapted.StepFLOPs(128, 128, true)), 2*float64(s.ForwardFLOPs(128, 128, true).Total()))
 	}
 }

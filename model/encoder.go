@@ -163,20 +163,31 @@ func (s *Spec) SourceOf(seq int64) int64 {
 	return seq
 }
 
+// encoded are the FLOPs of an encoder of text beside so many tokens of the decoder, in sequences of length seq.
+func (s *Spec) encoded(tokens, seq int64, causal bool) FLOPBreakdown {
+	if s.Encoder == nil || seq == 0 {
+		return FLOPBreakdown{}
+	}
+	f := s.Encoder.ForwardFLOPs(tokens*s.SourceOf(seq)/seq, s.SourceOf(seq), causal)
+	f.Head = 0
+	return f
+}
+
 // crossed adds the FLOPs of an encoder of text, and of attention to what it made: the projections of
 // keys and values of its tokens, and all pairs of a token with one of these.
 func (s *Spec) crossed(f *FLOPBreakdown, tokens, seq int64, causal bool) {
 	if s.Encoder == nil || seq == 0 {
 		return
 	}
+	f.Encoder = s.encoded(tokens, seq, causal).Total()
 	source := s.SourceOf(seq)
 	sequences := float64(tokens) / float64(seq)
-	read := sequences * float64(source)
-	own := s.Encoder.ForwardFLOPs(int64(read), source, causal)
-	f.Encoder = own.Total() - own.Head
 	w := weights{}
 	s.crossing(w)
-	layers := float64(s.Layers)
-	f.Projections += units.FLOPs(2 * layers * read * float64(w[RoleCrossK][0].Size()+w[RoleCrossV][0].Size()))
-	f.Attention += units.FLOPs(layers * sequences * float64(seq) * float64(source) * 2 * float64(s.Heads) * float64(s.HeadDim+s.VDim))
+	each := 2 * float64(s.Layers) * sequences * float64(source)
+	for _, m := range []module{{role: RoleCrossK}, {role: RoleCrossV}} {
+		f.Projections += units.FLOPs(each * float64(w[m.role][0].Size()))
+		f.Adapters += units.FLOPs(each * float64(adapters(s.named(m, w[m.role]))))
+	}
+	f.Attention += units.FLOPs(float64(s.Layers) * sequences * float64(seq) * float64(source) * 2 * float64(s.Heads) * float64(s.HeadDim+s.VDim))
 }

@@ -41,7 +41,8 @@ func (s *Spec) StepFLOPs(tokens, seq int64, causal bool) units.FLOPs {
 	if s.LoRA == nil {
 		return 3*f.Trained() - 2*f.Indexer + images
 	}
-	trained := f.Attention + f.Scan + f.Adapters
+	e := s.encoded(tokens, seq, causal)
+	trained := f.Attention + f.Scan + f.Adapters + e.Attention + e.Adapters
 	return 3*trained + 2*(f.Trained()-trained) - f.Indexer + images
 }
 

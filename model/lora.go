@@ -22,9 +22,13 @@ func (r Role) Up() Role   { return r + "_lora_b" }
 
 // AttentionTargets and MLPTargets are the projections that adapters may have.
 var (
-	AttentionTargets = []Role{RoleQ, RoleK, RoleV, RoleOGate, RoleO, RoleQDown, RoleQUp, RoleKVDown, RoleKVUp}
+	AttentionTargets = []Role{RoleQ, RoleK, RoleV, RoleOGate, RoleO, RoleQDown, RoleQUp, RoleKVDown, RoleKVUp, RoleCrossQ, RoleCrossK, RoleCrossV, RoleCrossO}
 	MLPTargets       = []Role{RoleGate, RoleUp, RoleDown}
 )
+
+// crossed are the projections of attention to what an encoder made, whose modules have the names of those
+// of attention to a decoder's own tokens (modeling_t5.py, modeling_bart.py), by which PEFT finds both.
+var crossed = map[Role]Role{RoleQ: RoleCrossQ, RoleK: RoleCrossK, RoleV: RoleCrossV, RoleO: RoleCrossO}
 
 // joined are the projections that a model or a framework may store as one.
 var joined = map[Role][]Role{RoleQKV: {RoleQ, RoleK, RoleV}, RoleGateUp: {RoleGate, RoleUp}}
@@ -32,7 +36,7 @@ var joined = map[Role][]Role{RoleQKV: {RoleQ, RoleK, RoleV}, RoleGateUp: {RoleGa
 // Adapted is the model with adapters of a rank on targets by name: a role, or attention or
 // mlp for all of these. None stands for all that the model has. Names that the model has no
 // projection of are an error, as are those of some parts of a projection that it stores as
-// one.
+// one. Those of an encoder of text get the same.
 func (s *Spec) Adapted(rank int64, targets []string, dropout float64) (*Spec, error) {
 	all := s.adaptable()
 	l := &LoRA{Rank: rank, Dropout: dropout}
@@ -49,7 +53,7 @@ func (s *Spec) Adapted(rank int64, targets []string, dropout float64) (*Spec, er
 		case joined[group] != nil:
 			found = joined[group]
 		case slices.Contains(AttentionTargets, group) || slices.Contains(MLPTargets, group):
-			found = []Role{group}
+			found = []Role{group, crossed[group]}
 		default:
 			return nil, diag.Errorf("targets: %q is not a projection%s", name, diag.DidYouMean(name, targetNames()))
 		}
@@ -70,6 +74,11 @@ func (s *Spec) Adapted(rank int64, targets []string, dropout float64) (*Spec, er
 	}
 	adapted := *s
 	adapted.LoRA = l
+	if s.Encoder != nil {
+		encoder := *s.Encoder
+		encoder.LoRA = l
+		adapted.Encoder = &encoder
+	}
 	return &adapted, nil
 }
 

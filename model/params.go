@@ -209,6 +209,9 @@ func (s *Spec) Params() Count {
 		for _, k := range c.Layers {
 			c.Trained += k.Layers * adapters(p.Layer(k.LayerKind))
 		}
+		if s.Encoder != nil {
+			c.Trained += s.Encoder.Params().Trained
+		}
 	}
 	if s.Vision != nil {
 		all, trained := s.Vision.params(s.Hidden)

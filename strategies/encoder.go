@@ -55,8 +55,8 @@ func (j *Job) checkEncoding() error {
 		return diag.Errorf("runtime.recipe: what %s runs of %s, which has an encoder beside its decoder, is not known; use %s", r.Recipe, j.ModelName, diag.Or(encoding()))
 	case r.Attention != "sdpa" && r.Attention != "unfused":
 		return diag.Errorf("runtime.attention: %s %s; use sdpa or unfused", r.Attention, with)
-	case t.LoRA != nil:
-		return diag.Errorf("train.lora: adapters of %s are not known, which has an encoder beside its decoder; leave it out", j.ModelName)
+	case j.Recipe.Precision[t.Precision].Frozen.Set:
+		return diag.Errorf("train.precision: weights in few bits are not known of models with an encoder beside their decoder, of which some stay in fp32; use bf16-frozen")
 	case t.DocumentLength > 0:
 		return diag.Errorf("train.document_length: %d, but packing %s; leave it out", t.DocumentLength, with)
 	case t.Padding > 0:

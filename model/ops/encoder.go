@@ -114,9 +114,12 @@ func (b *builder) cross(h *tape.Tensor) *tape.Tensor {
 	b.crosses = true
 	b.masked = b.Attention == "sdpa" && b.Spec.Position == model.RelativeBias // zeros
 	var y *tape.Tensor
-	if b.writesBiases() {
+	switch {
+	case b.writesBiases():
 		y = b.written(q, k, v, t.Outside(b.compute(), q.Dim(0), q.Dim(1), q.Dim(2), k.Dim(2)))
-	} else {
+	case b.Spec.Position == model.RelativeBias && b.Attention == "unfused":
+		y = b.eager(q, k, v, t.Outside(b.compute(), 1, q.Dim(1), q.Dim(2), k.Dim(2)))
+	default:
 		y = b.core(q, k, v, model.LayerKind{})
 	}
 	b.crosses, b.masked = false, false
@@ -156,30 +159,38 @@ func (b *builder) written(q, k, v, biases *tape.Tensor) *tape.Tensor {
 	return b.call("attention_written", tensorOf(q), tensorOf(k), tensorOf(v), tensorOf(biases))[0].t
 }
 
-// biased is attention whose scores get biases that take a gradient, which none of PyTorch's fused kernels
-// has (aten/native/transformers/cuda/sdp_utils.cpp, check_requires_grad_and_nested and the like).
+// eager is attention whose scores, written out, get biases and then the mask.
+func (b *builder) eager(q, k, v, biases *tape.Tensor) *tape.Tensor {
+	return b.call("attention_biased", tensorOf(q), tensorOf(k), tensorOf(v), tensorOf(biases))[0].t
+}
+
+// biased is attention whose scores get biases, which none of PyTorch's fused kernels runs: they have no gradient
+// for them, nor take such whose keys do not lie beside each other, as those of a table do not
+// (aten/native/transformers/cuda/sdp_utils.cpp, check_requires_grad_and_nested, check_attn_mask_shape and the like).
 func (b *builder) biased(q, k, v *tape.Tensor) *tape.Tensor {
 	t, s := b.t, b.Spec
 	var biases *tape.Tensor
+	learned := s.LoRA == nil
 	switch w := b.p(model.RoleRelative); {
 	case w != nil:
 		biases = b.withMask(t.Biases(w, q.Dim(2), k.Dim(2), s.Bidirectional))
 	case b.writesBiases():
-		biases = t.Lent(b.weight, true, q.Dim(0), q.Dim(1), q.Dim(2), k.Dim(2))
+		biases = t.Lent(b.weight, learned, q.Dim(0), q.Dim(1), q.Dim(2), k.Dim(2))
 	default:
-		biases = t.LentBiases(b.weight, q.Dim(1), q.Dim(2), k.Dim(2))
+		biases = t.LentBiases(b.weight, learned, q.Dim(1), q.Dim(2), k.Dim(2))
 	}
 	if b.writesBiases() {
 		defer t.Release(biases)
 		return b.written(q, k, v, biases)
 	}
+	if b.Attention == "unfused" {
+		defer t.Release(biases)
+		return b.eager(q, k, v, biases)
+	}
 	if !s.Bidirectional {
 		biases = b.give(biases, t.CausalBiases(biases))
 	}
 	defer t.Release(biases)
-	if b.Attention == "unfused" {
-		return b.call("attention_biased", tensorOf(q), tensorOf(k), tensorOf(v), tensorOf(biases))[0].t
-	}
 	return t.Lowered(func(x []*tape.Tensor) *tape.Tensor {
 		return b.call("attention_math_biased", tensorOf(x[0]), tensorOf(x[1]), tensorOf(x[2]), tensorOf(x[3]))[0].t
 	}, q, k, v, biases)

@@ -156,6 +156,7 @@ func init() {
 			}
 			return one(b.t.Add(x, b.t.Outside(dtype, x.Dim(0), 1, x.Dim(-2), x.Dim(-1))))
 		},
+		"add_biases":  ofTwo((*tape.Tape).SumBiases),
 		"add_biases_": ofTwo((*tape.Tape).AddBiases),
 		"add_slopes": func(b *builder, a []value) []value { // ALiBi's, of each head and key
 			x := a[0].t

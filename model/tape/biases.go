@@ -63,11 +63,11 @@ func (t *Tape) Biases(w *Tensor, queries, keys int64, both bool) *Tensor {
 	return y
 }
 
-// LentBiases are Biases that another tape made and keeps, as Lent.
-func (t *Tape) LentBiases(d DType, heads, queries, keys int64) *Tensor {
+// LentBiases are Biases that another tape made and keeps, as Lent, learned or not.
+func (t *Tape) LentBiases(d DType, learned bool, heads, queries, keys int64) *Tensor {
 	x := t.outside(d, []int64{queries, keys, heads})
 	laid(x)
-	if !t.record {
+	if !t.record || !learned {
 		return x
 	}
 	x.grad = true
@@ -108,26 +108,33 @@ func (t *Tape) AddBiases(x, biases *Tensor) *Tensor {
 	if biases.sameLayout(x) { // of every sequence
 		t.kernel("add_", z, z, biases)
 	} else {
-		t.addTurned(x, biases)
+		t.addTurned("add_", z, x, biases)
 	}
-	t.attach([]*Tensor{x, biases}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
-		out := make([]*Tensor, len(n.in))
-		for i := range out {
-			out[i] = t.Hold(g[0])
-		}
-		return out
-	})
+	t.sums(z, x, biases)
 	return z
 }
 
-// addTurned emits the sum of scores x and of biases that lie head by head for each pair, so that those of a head
+// SumBiases are scores x and biases, in the wider dtype of both.
+func (t *Tape) SumBiases(x, biases *Tensor) *Tensor {
+	t.begin()
+	z := t.like(x, biases)
+	if biases.turnedAgainst(z) {
+		t.addTurned("add", z, x, biases)
+	} else {
+		t.kernel("add", z, x, biases)
+	}
+	t.sums(z, x, biases)
+	return z
+}
+
+// addTurned emits the sum z of scores x and of biases that lie head by head for each pair, so that those of a head
 // are read apart from each other, and again for each head and sequence.
-func (t *Tape) addTurned(x, biases *Tensor) {
+func (t *Tape) addTurned(prim string, z, x, biases *Tensor) {
 	class := StridedCast
 	if biases.dtype == x.dtype {
 		class = Strided4
 	}
-	t.emit(Op{Prim: "add_", Class: class, DType: x.dtype, Elements: float64(x.Size()), Index: biasIndex, Bytes: 2*x.bytes() + biases.bytes(), Apart: x.Dim(2) * x.Dim(3)})
+	t.emit(Op{Prim: prim, Class: class, DType: z.dtype, Elements: float64(z.Size()), Index: biasIndex, Bytes: x.bytes() + z.bytes() + biases.bytes(), Apart: z.Dim(2) * z.Dim(3)})
 }
 
 // Cached joins keys or values x to those of a cache that has none yet (transformers' DynamicCache): a

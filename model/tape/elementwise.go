@@ -71,6 +71,12 @@ func (t *Tape) unpack(prim string, w *Tensor) *Tensor {
 func (t *Tape) Add(x, y *Tensor) *Tensor {
 	t.begin()
 	z := t.apply("add", x, y)
+	t.sums(z, x, y)
+	return z
+}
+
+// sums notes that z is the sum of x and y, whose gradients are its own.
+func (t *Tape) sums(z, x, y *Tensor) {
 	t.attach([]*Tensor{x, y}, []*Tensor{z}, nil, func(t *Tape, n *node, g []*Tensor) []*Tensor {
 		out := make([]*Tensor, len(n.in))
 		for i := range out {
@@ -78,7 +84,6 @@ func (t *Tape) Add(x, y *Tensor) *Tensor {
 		}
 		return out
 	})
-	return z
 }
 
 // Sub returns x − y; the gradient of y is negated in a kernel of its own.

@@ -11,6 +11,7 @@ import (
 var projections = map[string][]string{
 	"q_proj": {"q"}, "k_proj": {"k"}, "v_proj": {"v"}, "o_proj": {"o"}, "out_proj": {"o"}, "gate_proj": {"gate"}, "up_proj": {"up"}, "down_proj": {"down"}, "qkv_proj": {"qkv"}, "gate_up_proj": {"gate_up"},
 	"query_key_value": {"qkv"}, "Wqkv": {"qkv"}, "dense_h_to_4h": {"up"}, "dense_4h_to_h": {"down"}, "c_attn": {"qkv"}, "c_fc": {"up"}, "c_proj": {"o", "down"}, "fc1": {"up"}, "fc2": {"down"},
+	"q": {"q"}, "k": {"k"}, "v": {"v"}, "o": {"o"}, "wi": {"up"}, "wi_0": {"gate"}, "wi_1": {"up"}, "wo": {"down"},
 }
 
 // modulesOf are those of a model's layers that adapters are known beside, by their paths in a layer, or
