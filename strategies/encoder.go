@@ -59,8 +59,6 @@ func (j *Job) checkEncoding() error {
 		return diag.Errorf("train.precision: weights in few bits are not known of models with an encoder beside their decoder, of which some stay in fp32; use bf16-frozen")
 	case t.DocumentLength > 0:
 		return diag.Errorf("train.document_length: %d, but packing %s; leave it out", t.DocumentLength, with)
-	case t.Padding > 0:
-		return diag.Errorf("train.padding: %g %s, whose sequences are taken to be full; leave it out, and give mean lengths as train.source_length and train.sequence_length", t.Padding, with)
 	case t.Images != nil:
 		return diag.Errorf("train.images: %s has no encoder of images; leave it out", j.ModelName)
 	case t.Recompute == ops.SelectiveRecompute:

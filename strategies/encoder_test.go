@@ -28,7 +28,6 @@ func TestEncoderRules(t *testing.T) {
 		{"flan-t5-base", "hf-eager, attention: flash", 1, "", "", "runtime.attention: flash " + with + "; use sdpa or unfused"},
 		{"flan-t5-base", "hf-eager", 1, "", ", lora: {rank: 8}, precision: nf4-frozen", "train.precision: weights in few bits are not known of models with an encoder beside their decoder, of which some stay in fp32; use bf16-frozen"},
 		{"flan-t5-base", "hf-eager", 1, "", ", document_length: 32", "train.document_length: 32, but packing " + with + "; leave it out"},
-		{"flan-t5-base", "hf-eager", 1, "", ", padding: 0.2", "train.padding: 0.2 " + with + ", whose sequences are taken to be full; leave it out, and give mean lengths as train.source_length and train.sequence_length"},
 		{"flan-t5-base", "hf-eager", 1, "", ", images: {per_sequence: 1}", "train.images: flan-t5-base has no encoder of images; leave it out"},
 		{"flan-t5-base", "hf-eager", 1, "", ", recompute: selective", "train.recompute: selective " + with + "; use none or full"},
 		{"flan-t5-base", "hf-eager", 1, "", ", recompute: full, recompute_num_layers: 2", "train.recompute_num_layers: recomputing some layers alone " + with + "; leave it and train.recompute_method out"},

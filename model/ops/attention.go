@@ -17,7 +17,7 @@ func (b *builder) attention(h *tape.Tensor, kind model.LayerKind) *tape.Tensor {
 	t := b.t
 	t.Call()
 	t.Module = "attention"
-	b.masked = b.Attention == "sdpa" && b.vision == nil && (Masked(b.Spec, &b.recipe.Structure, b.Padding) || b.Document > 0 ||
+	b.masked = b.Attention == "sdpa" && b.vision == nil && (Masked(b.Spec, &b.recipe.Structure, b.toldPadding()) || b.Document > 0 ||
 		kind.Windowed && b.Spec.Window <= b.Sequence) // masking_utils.py, _ignore_causal_mask_sdpa
 	b.normsTurned = b.turnsNorms(kind)
 	if b.Spec.Compress != nil {
@@ -604,8 +604,12 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 	if b.masked {
 		o.Masked, o.Shared = true, b.sharesMask()
 		switch {
-		case b.crosses:
+		case b.crosses && s.Position == model.RelativeBias:
 			o.Mask = t.Outside(b.compute(), 1, q.Dim(1), q.Dim(2), k.Dim(2))
+			if b.toldPadding() > 0 {
+				o.Mask = b.give(o.Mask, t.MaskedBiases(o.Mask, b.seen(q, k)))
+				defer t.Release(o.Mask)
+			}
 		case b.headMasks():
 			o.Mask = t.Outside(b.hidden, q.Dim(0), q.Dim(1), q.Dim(2), k.Dim(2))
 		case b.masksPairs() && b.recipe.Structure.AdditiveMask:

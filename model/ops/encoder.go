@@ -1,6 +1,8 @@
 package ops
 
 import (
+	"cmp"
+
 	"github.com/perfplan/perfplan/model"
 	"github.com/perfplan/perfplan/model/tape"
 )
@@ -58,6 +60,11 @@ func buildEntry(c Config, tensors []model.Tensor) Unit {
 		x = b.give(x, b.norm(x, model.RoleEmbedNorm, true))
 	}
 	x = b.give(x, b.dropout(x, b.dropouts.embed))
+	if b.Padding > 0 && b.Attention == "sdpa" { // of each stack's attention to what the encoder reads
+		m := t.SeenMask(c.MicroBatch, c.Sequence, cmp.Or(c.Source, c.Sequence))
+		x = b.give(x, t.Keep(x, m))
+		t.Release(m)
+	}
 	if w := b.p(model.RoleRelative); w != nil { // which the first layer makes for all
 		t.Module = "position_bias"
 		y := b.withMask(t.Biases(w, c.Sequence, c.Sequence, !decodes))
@@ -112,7 +119,7 @@ func (b *builder) cross(h *tape.Tensor) *tape.Tensor {
 	t.Release(made)
 	k, v = b.cached(k), b.cached(v)
 	b.crosses = true
-	b.masked = b.Attention == "sdpa" && b.Spec.Position == model.RelativeBias // zeros
+	b.masked = b.Attention == "sdpa" && (b.Spec.Position == model.RelativeBias || b.toldPadding() > 0) // zeros, or what is padding
 	var y *tape.Tensor
 	switch {
 	case b.writesBiases():
@@ -187,7 +194,10 @@ func (b *builder) biased(q, k, v *tape.Tensor) *tape.Tensor {
 		defer t.Release(biases)
 		return b.eager(q, k, v, biases)
 	}
-	if !s.Bidirectional {
+	switch {
+	case b.toldPadding() > 0:
+		biases = b.give(biases, t.MaskedBiases(biases, b.seen(q, k)))
+	case !s.Bidirectional:
 		biases = b.give(biases, t.CausalBiases(biases))
 	}
 	defer t.Release(biases)

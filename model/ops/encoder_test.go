@@ -40,7 +40,7 @@ func encoderUnits(m *Model) (list []*Unit) {
 }
 
 // TestEncodersOfTextAreSound: memory of every unit is given back and what is trained has its gradient, whatever the
-// attention, the dtypes and what is computed again.
+// attention, the dtypes and what is computed again, of padded sequences and with adapters, too.
 func TestEncodersOfTextAreSound(t *testing.T) {
 	for _, name := range []string{"flan-t5-base", "t5-small", "mt5-small", "bart-base", "mbart-large-50", "{model_type: marian}", "{model_type: pegasus}", "{model_type: m2m_100}"} {
 		for _, precision := range []string{"bf16-pure", "bf16-autocast", "bf16-mixed", "fp32"} {
@@ -49,8 +49,15 @@ func TestEncodersOfTextAreSound(t *testing.T) {
 					c := encoding(t, name, precision)
 					c.Attention, c.Recompute = attention, again
 					c.Spec.OwnBiases, c.Spec.Encoder.OwnBiases = name == "mt5-small", name == "mt5-small" // as UMT5
-					for _, u := range encoderUnits(Build(c)) {
-						sound(t, "hf-eager", u)
+					padded, adapted := c, c
+					padded.Padding = 0.2
+					spec, err := c.Spec.Adapted(16, []string{"q", "v"}, 0.1)
+					require.NoError(t, err)
+					adapted.Spec = spec
+					for _, c := range []Config{c, padded, adapted} {
+						for _, u := range encoderUnits(Build(c)) {
+							sound(t, "hf-eager", u)
+						}
 					}
 				}
 			}
@@ -106,6 +113,42 @@ func TestEncoderDecoderKernels(t *testing.T) {
 			require.Equal(t, u.want, [2]int{launches(&u.Forward), launches(&u.Backward)}, "%s of %s", u.Name, x.name)
 		}
 	}
+}
+
+// TestPaddedSource: of a padded batch attention of either stack to the encoder's tokens reads a mask of every sequence,
+// with which T5's biases are put together in each layer; a decoder's own attention is told of no padding.
+func TestPaddedSource(t *testing.T) {
+	picked := func(p *tape.Section) (elements []float64) {
+		for _, o := range p.Ops {
+			if o.Prim == "where" && o.Elements > 16*128*128/2 {
+				elements = append(elements, o.Elements)
+			}
+		}
+		return elements
+	}
+	c := encoding(t, "flan-t5-large", "bf16-pure")
+	plain := Build(c)
+	c.Padding = 0.2
+	padded := Build(c)
+	softmax := 8. * 16 * 512 * 512 // of rows that see nothing
+	require.Equal(t, []float64{softmax}, picked(&plain.Encoder[1].Forward))
+	require.Equal(t, []float64{8 * 16 * 512 * 512, softmax}, picked(&padded.Encoder[1].Forward))
+	own := []float64{16 * 128 * 128, 8 * 16 * 128 * 128}
+	require.Equal(t, own, picked(&plain.Kinds[0].Forward))
+	require.Equal(t, append(own, 8*16*128*512), picked(&padded.Kinds[0].Forward))
+
+	masks := func(m *Model) (n int) {
+		for i := range m.Kinds[0].Forward.Ops {
+			if o := &m.Kinds[0].Forward.Ops[i]; o.Class == tape.Attention && o.Attn.Masked {
+				n++
+			}
+		}
+		return n
+	}
+	c = encoding(t, "bart-base", "bf16-pure")
+	require.Zero(t, masks(Build(c)))
+	c.Padding = 0.2
+	require.Equal(t, 1, masks(Build(c)))
 }
 
 // TestEncoderRuns: units of an encoder run in the order of its layers, and its products are those of its sequence, of

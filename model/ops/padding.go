@@ -6,20 +6,35 @@ import (
 	"github.com/perfplan/perfplan/model/tape"
 )
 
+// toldPadding is the share of the tokens which are padding that attention is told of: a decoder beside an encoder is told
+// of the encoder's alone, since collators mask the source and ignore what pads labels (transformers,
+// data/data_collator.py, DataCollatorForSeq2Seq).
+func (b *builder) toldPadding() float64 {
+	if b.Spec.Encoder != nil && !b.crosses {
+		return 0
+	}
+	return b.Padding
+}
+
+// seen is the mask of what queries q see of the keys k of padded sequences, which all layers read (tape.SeenMask).
+func (b *builder) seen(q, k *tape.Tensor) *tape.Tensor {
+	return b.t.Outside(tape.Bool, q.Dim(0), 1, q.Dim(2), k.Dim(2))
+}
+
 // masksPairs reports whether attention of an eager model is told of padded tokens, or of documents, by a mask of every pair
 // of positions. A compiled one has such a mask in any case (Structure.ExplicitMask), and one that is not fused adds it.
 func (b *builder) masksPairs() bool {
-	return (b.Padding > 0 || b.Document > 0) && b.Attention == "sdpa" && !b.recipe.Structure.Compiled && !b.headMasks()
+	return (b.toldPadding() > 0 || b.Document > 0) && b.Attention == "sdpa" && !b.recipe.Structure.Compiled && !b.headMasks()
 }
 
 // open reports whether every token sees all others and nothing says so.
 func (b *builder) open() bool {
-	return b.recipe.Structure.OpenMask && (b.Spec.Bidirectional || b.crosses) && b.Padding == 0 && b.Document == 0
+	return b.recipe.Structure.OpenMask && (b.Spec.Bidirectional || b.crosses) && b.toldPadding() == 0 && b.Document == 0
 }
 
 // unpads reports whether attention takes the tokens that are no padding alone.
 func (b *builder) unpads() bool {
-	return b.Padding > 0 && b.Attention != "sdpa" && b.Attention != "flex" && b.Attention != "unfused" && b.Attention != "math" && b.vision == nil
+	return b.toldPadding() > 0 && b.Attention != "sdpa" && b.Attention != "flex" && b.Attention != "unfused" && b.Attention != "math" && b.vision == nil
 }
 
 // real is how many tokens of a sequence are no padding, on average.

@@ -87,16 +87,25 @@ func (t *Tape) CausalBiases(x *Tensor) *Tensor {
 	t.Tiny("arange", 2)
 	t.begin()
 	t.kernel("ge", mask)
+	z := t.MaskedBiases(x, mask)
+	t.Release(mask)
+	return z
+}
+
+// MaskedBiases are biases of which those that a mask leaves out are the least number there is: of every
+// sequence where it is, and lying as they do (TensorIterator.cpp, reorder_dimensions: the mask is alike for all heads).
+func (t *Tape) MaskedBiases(x, mask *Tensor) *Tensor {
 	pick := func(t *Tape, x, mask *Tensor) *Tensor {
 		t.Tiny("fill_", 1)
-		z := t.like(x)
+		z := t.shape(x.dtype, x, mask)
+		z.permuteLike(x)
+		z = t.alloc(z)
 		t.kernel("where", z, mask, x)
 		return z
 	}
 	t.begin()
 	z := pick(t, x, mask)
 	t.attachOne(x, z, []*Tensor{mask}, func(t *Tape, n *node, g *Tensor) *Tensor { return pick(t, g, n.saved[0]) })
-	t.Release(mask)
 	return z
 }
 
