@@ -22,7 +22,7 @@ func TestRangesOfFirstPredictions(t *testing.T) {
 	rows, err := csv.NewReader(file).ReadAll()
 	require.NoError(t, err)
 	rows = rows[1:]
-	require.Len(t, rows, 2391)
+	require.Len(t, rows, 2451)
 	number := func(s string) float64 {
 		x, err := strconv.ParseFloat(s, 64)
 		require.NoError(t, err)
