@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/perfplan/perfplan/strategies/timeline"
+
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/recipe"
@@ -194,4 +196,16 @@ func TestKeepGathered(t *testing.T) {
 		}
 		require.Equal(t, want, got, recipe)
 	}
+}
+
+// TestAddedKernels: a pass whose host is ahead ends later by what a kernel takes that is added to
+// it, one that waits for its host no later than that has issued all.
+func TestAddedKernels(t *testing.T) {
+	k := timeline.Segment{Busy: 2, Loaded: 2, Host: 0.1}
+	ahead := passTime{seg: timeline.Segment{Busy: 10, Lag: 10, Host: 1}}
+	ahead.add(k, 0.5)
+	require.InDelta(t, 11, float64(idle(&ahead.seg)), 1e-12)
+	waits := passTime{seg: timeline.Segment{Busy: 2, Lag: 10.5, Host: 10}}
+	waits.add(k, 0.5)
+	require.InDelta(t, 10.5, float64(idle(&waits.seg)), 1e-12)
 }

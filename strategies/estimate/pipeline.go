@@ -491,6 +491,7 @@ func (b *passTime) add(k timeline.Segment, share units.Seconds) {
 	b.busy += k.Busy * share
 	b.seg.Loaded += k.Loaded * share
 	b.seg.Host += k.Host * share
+	b.seg.Lag = max(b.seg.Lag, b.seg.Busy) // among the others: a device that waits for its host has run it by then
 }
 
 // keepsWide reports whether FSDP2 keeps the gradients of micro batches in a wider dtype
