@@ -24,7 +24,7 @@ func (j *Job) Idle() []diag.Note {
 		{p.PP == 1 && p.Schedule != "" && p.Schedule != "1f1b", "plan.schedule", p.Schedule, "pp", "pipeline stages"},
 		{p.CP == 1 && p.CPCommType != "" && p.CPCommType != P2P, "plan.cp_comm_type", string(p.CPCommType), "cp", "context ranks"},
 		{p.TP == 1 && isOn(r.TPOverlap), "runtime.tp_overlap", "true", "tp", "tensor ranks"},
-		{p.TP == 1 && j.WholeLoss(), "runtime.loss_parallel", "false", "tp", "tensor ranks"},
+		{p.TP == 1 && isOff(r.LossParallel), "runtime.loss_parallel", "false", "tp", "tensor ranks"},
 		{p.TP == 1 && isOff(r.SharedTPInput), "runtime.shared_tp_input", "false", "tp", "tensor ranks"},
 		{p.TP == 1 && isOff(r.VocabParallel), "runtime.vocab_parallel", "false", "tp", "tensor ranks"},
 		{p.DP*p.CP == 1 && isOn(r.OverlapGradReduce), "runtime.overlap_grad_reduce", "true", "dp", "data ranks"},

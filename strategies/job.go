@@ -362,7 +362,7 @@ func (j *Job) UnitCopies() bool {
 }
 
 // WholeLoss reports whether each tensor rank gathers all logits before the loss.
-func (j *Job) WholeLoss() bool { return isOff(j.Runtime.LossParallel) }
+func (j *Job) WholeLoss() bool { return isOff(j.Runtime.LossParallel) || j.Recipe.Structure.WholeLoss }
 
 // Unmixed reports whether the framework computes in the weights' dtype though the
 // precision is a narrower one: it leaves mixed precision to FSDP, and tensor or pipeline

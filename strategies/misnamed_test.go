@@ -13,7 +13,7 @@ func TestNamesAreToldTogether(t *testing.T) {
 		want []string
 	}{
 		{"{model: gpt2, gpuz: 8, runtime: {recipe: foo, attention: bar}, train: {recompute: half}}", []string{
-			`unknown key "gpuz"`, `runtime.recipe: there is no recipe "foo"; there are automodel,`, `runtime.attention: "bar" is not known`, `train.recompute: "half" is not known`}},
+			`unknown key "gpuz"`, `runtime.recipe: there is no recipe "foo"; there are aa-scaling, automodel,`, `runtime.attention: "bar" is not known`, `train.recompute: "half" is not known`}},
 		{"{model: {hidden_size: 64}, plan: {schedule: 2f2b}, train: {precision: foo, optimizer: adamx}}", []string{
 			"model_type is missing", `plan.schedule: unknown pipeline schedule "2f2b"`, `train.precision: recipe megatron-core has no "foo"`, `train.optimizer: recipe megatron-core has no "adamx"`}},
 		{"{model: gpt2, gpus: -1, train: {optimizer: adamx}}", []string{"gpus: -1; give 1 to", "train.optimizer: recipe megatron-core has no"}},

@@ -437,7 +437,7 @@ func TestEveryRuleNamesARemedy(t *testing.T) {
 		{"{model: gpt2, train: {document_length: 0}}", "train.document_length: 0; give mean tokens of a document, 1 or more, or leave it out"},
 		{"{model: gpt2, runtime: {stragglers: [{slowdown: 2}]}}", "rank: is missing; say which rank is slow, as in {rank: 3, slowdown: 1.3}"},
 		{"{model: llama3-8b, runtime: {recipe: torchtitan, compile_scope: model}}", "runtime.compile_scope: model, but recipe torchtitan compiles by layer; leave it out, or use recipe hf-compile"},
-		{"{model: llama3-8b, runtime: {recipe: nanotron, fused_cross_entropy: true}}", "runtime.fused_cross_entropy: recipe nanotron has no loss in one kernel; leave it out, or use automodel"},
+		{"{model: llama3-8b, runtime: {recipe: nanotron, fused_cross_entropy: true}}", "runtime.fused_cross_entropy: recipe nanotron has no loss in one kernel; leave it out, or use aa-scaling, automodel"},
 		{"{model: llama3-8b, runtime: {recipe: megatron-core, attention: math}}", "runtime.attention: math is not known in recipe megatron-core; use unfused, or recipe hf-eager"},
 		{"{model: bert-large, runtime: {recipe: hf-compile}}", "runtime.attention: sdpa, of which recipe hf-compile makes plain products of fp32 where attention goes both ways"},
 		{"{model: llama3-8b, runtime: {recipe: megatron-core, attention: flex}}", "runtime.attention: flex is not known in recipe megatron-core; use flash, or recipe torchtitan or hf-eager"},

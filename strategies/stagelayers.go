@@ -76,17 +76,28 @@ func frameworkSplit(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
 		return out
 	case r.Structure.WeighedEnds && n > 1:
 		return splitWeighed(layers, n)
-	case r.Structure.LargerFirst:
-		out := make([]int64, n)
-		for i := range out {
-			out[i] = layers / n
-			if int64(i) < layers%n {
-				out[i]++
-			}
-		}
+	case r.Structure.EvenModules && layers+3 >= 3*n:
+		out := largerFirst(layers+3, n)
+		out[0]--
+		out[n-1] -= 2
 		return out
+	case r.Structure.LargerFirst, r.Structure.EvenModules:
+		return largerFirst(layers, n)
 	}
 	return Split(layers, n, r.Structure.FullStages)
+}
+
+// largerFirst splits so many modules over n stages, of which the first have one more each where
+// they do not divide.
+func largerFirst(modules, n int64) []int64 {
+	out := make([]int64, n)
+	for i := range out {
+		out[i] = modules / n
+		if int64(i) < modules%n {
+			out[i]++
+		}
+	}
+	return out
 }
 
 // startOnPicks moves the ends of stages so that each begins with a layer that picks its keys

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perfplan/perfplan/model"
+	"github.com/perfplan/perfplan/model/recipe"
 )
 
 // TestStartOnPicks: stages begin with layers that pick their keys. On 192 GB200 Megatron-Bridge
@@ -16,6 +17,21 @@ func TestStartOnPicks(t *testing.T) {
 	j := mustDecode(t, "{model: glm-5.2, gpus: 192, runtime: {recipe: megatron-core}, plan: {pp: 6, ep: 32}, train: {sequence_length: 4096}}")
 	require.Equal(t, []int64{14, 12, 12, 12, 16, 12}, j.Plan.SplitLayers(j.Model, j.Recipe, j.Model.Layers, 6))
 	require.Contains(t, strings.Join(j.Defaulted, "\n"), "plan.stage_layers = [14, 12, 12, 12, 16, 12]")
+}
+
+// TestEvenModules: Aleph Alpha's pipe_partition_uniform of embedding, layers, norm and head
+// (scaling, core/nn/parallel_module/pipeline_partitioning.py, by hand).
+func TestEvenModules(t *testing.T) {
+	for _, c := range []struct {
+		layers int64
+		want   []int64
+	}{
+		{80, []int64{41, 39}}, {80, []int64{10, 11, 11, 10, 10, 10, 10, 8}}, {60, []int64{15, 16, 16, 13}},
+		{60, []int64{3, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 1}}, {4, []int64{2, 1, 1}}, // too few for the last to have one
+	} {
+		r := &recipe.Recipe{Structure: recipe.Structure{PipelineStructure: recipe.PipelineStructure{EvenModules: true}}}
+		require.Equal(t, c.want, frameworkSplit(&model.Spec{Layers: c.layers}, r, c.layers, int64(len(c.want))))
+	}
 }
 
 // TestEveryStageStartsOnPicks: so they do wherever there are enough such layers.

@@ -22,7 +22,7 @@ func TestVocabulary(t *testing.T) {
 		{"nanotron", 0, 1, ""},
 		{"megatron-core", -1, 0, "runtime.vocab_multiple: -1; give 1 to 1048576"},
 		{"megatron-core", 1 << 21, 0, "runtime.vocab_multiple: 2097152; give 1 to 1048576"},
-		{"hf-eager", 64, 0, "runtime.vocab_multiple: recipe hf-eager pads no vocabulary; leave it out, or use megatron-core, megatron-deepspeed, megatron-lm, megatron-pretrain, megatron-script or nanotron"},
+		{"hf-eager", 64, 0, "runtime.vocab_multiple: recipe hf-eager pads no vocabulary; leave it out, or use aa-scaling, megatron-core, megatron-deepspeed, megatron-lm, megatron-pretrain, megatron-script or nanotron"},
 	} {
 		r, err := recipe.Load(c.recipe)
 		require.NoError(t, err)

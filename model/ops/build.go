@@ -603,7 +603,8 @@ func (b *builder) plainLinear(x, w, bias *tape.Tensor) *tape.Tensor {
 
 // sharesInput reports whether tensor ranks gather once what several projections read.
 func (b *builder) sharesInput() bool {
-	return b.recipe.Structure.SharedTPInput && !b.recipe.Structure.OwnTPInputs
+	s := &b.recipe.Structure
+	return s.SharedTPInput && !s.OwnTPInputs && (b.Shard.SequenceParallel || !s.OwnTPGradients)
 }
 
 // column is a column-parallel projection. Under DTensor each has a collective of

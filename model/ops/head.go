@@ -169,7 +169,7 @@ func (b *builder) logitsOf(in *tape.Tensor) *tape.Tensor {
 	}
 	t.Release(in, w)
 	if c.WholeLoss && c.Recipe.Structure.VocabParallel || c.gathersLogits() { // output_layouts=Replicate() of the output layer: gradients are cut again
-		logits = b.give(logits, t.Communicate(tape.CommSpec{Group: "tp", Ranks: c.Shard.TP, Dim: 2, Grow: true, Forward: "all-gather", Join: c.Recipe.Structure.FunctionalTP || c.gathersLogits()}, logits))
+		logits = b.give(logits, t.Communicate(tape.CommSpec{Group: "tp", Ranks: c.Shard.TP, Dim: 2, Grow: true, Forward: "all-gather", Join: c.Recipe.Structure.FunctionalTP || c.Recipe.Structure.WholeLoss || c.gathersLogits()}, logits))
 	}
 	if c.Spec.LogitsBias {
 		logits = b.give(logits, t.Add(logits, t.Outside(b.weight, 1, logits.Dim(-1))))

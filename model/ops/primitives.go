@@ -387,6 +387,7 @@ func init() {
 		"vocab_loss_compiled": func(b *builder, a []value) []value { return one(b.t.CompiledVocabLoss(a[0].t)) },
 		"vocab_loss_apart":    func(b *builder, a []value) []value { return one(b.t.VocabLoss(a[0].t, true)) },
 		"softmax_loss":        ofOne((*tape.Tape).SoftmaxLoss),
+		"argmax":              func(b *builder, a []value) []value { b.t.Argmax(a[0].t); return nil },
 		"copied":              ofOne((*tape.Tape).Copied),
 		"linear_loss": func(b *builder, a []value) []value {
 			return one(b.t.LinearLoss(a[0].t, a[1].t, tape.Pieces{Adds: tape.GEMMAdds(b.recipe.Structure.LossGemmAdds), Wide: b.recipe.Structure.LossWide, Scaled: b.recipe.Structure.LossScaled}))

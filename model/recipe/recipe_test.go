@@ -14,7 +14,7 @@ import (
 // TestEveryRecipeLoads: whole, with a source, a default for everything a job may leave
 // out, and kernel classes that exist.
 func TestEveryRecipeLoads(t *testing.T) {
-	require.Equal(t, []string{"automodel", "automodel-moe", "cs336", "deepspeed-hf", "hf-compile", "hf-compile-layer", "hf-eager", "litgpt", "llm-foundry", "megatron-core", "megatron-deepspeed", "megatron-lm", "megatron-pretrain", "megatron-script", "nanochat", "nanogpt", "nanotron", "pytorch", "torchtitan", "torchtitan-eager", "unsloth"}, Names())
+	require.Equal(t, []string{"aa-scaling", "automodel", "automodel-moe", "cs336", "deepspeed-hf", "hf-compile", "hf-compile-layer", "hf-eager", "litgpt", "llm-foundry", "megatron-core", "megatron-deepspeed", "megatron-lm", "megatron-pretrain", "megatron-script", "nanochat", "nanogpt", "nanotron", "pytorch", "torchtitan", "torchtitan-eager", "unsloth"}, Names())
 	for _, name := range Names() {
 		r, err := Load(name)
 		require.NoError(t, err, name)

@@ -238,7 +238,11 @@ type RecomputeStructure struct {
 type TensorStructure struct {
 	SharedTPInput bool `yaml:"shared_tp_input"` // one collective for all column-parallel projections of a block; else one each
 	OwnTPInputs   bool `yaml:"own_tp_inputs"`   // the job has one each, unlike the recipe
-	SharedSum     bool `yaml:"shared_sum"`      // of a layer whose blocks run beside each other tensor ranks sum both at once
+	// each such projection reduces its own gradient where nothing was gathered for it, after all of its
+	// products
+	OwnTPGradients bool `yaml:"own_tp_gradients"`
+	WholeLoss      bool `yaml:"whole_loss"` // vocab_parallel: each tensor rank gathers all logits before the loss
+	SharedSum      bool `yaml:"shared_sum"` // of a layer whose blocks run beside each other tensor ranks sum both at once
 	// tensor ranks use torch's functional collectives: what is gathered or cut along the sequence is
 	// copied, and a compiled layer keeps what it gathered
 	FunctionalTP bool `yaml:"functional_tp"`
@@ -300,6 +304,7 @@ type PipelineStructure struct {
 	EvenChunks     bool `yaml:"even_chunks"`     // virtual stages have equal numbers of layers
 	FullStages     bool `yaml:"full_stages"`     // layers that do not divide fill the first stages
 	LargerFirst    bool `yaml:"larger_first"`    // layers that do not divide give the first stages one more each
+	EvenModules    bool `yaml:"even_modules"`    // stages take as many of embedding, layers, norm and head each, the first ones one more
 	CostStages     bool `yaml:"cost_stages"`     // stages take layers and head until their parameters pass the stage's share
 	// blocking transfers synchronize the device; those of schedules with one chunk on a rank block
 	// whatever overlaps

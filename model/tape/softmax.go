@@ -115,7 +115,7 @@ func (t *Tape) TokenMetrics(x *Tensor) {
 		t.kernel("clone", y, x)
 		t.Release(y)
 	}
-	t.emit(Op{Prim: "argmax", Class: RowReduce, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes()})
+	t.argmax(x)
 	t.Tiny("metric", 7) // what counts, what is right of it, sums, quotient
 	t.Wait()
 }
@@ -147,4 +147,14 @@ func (t *Tape) softmaxBackward(g *Tensor, d DType) *Tensor {
 	t.emit(Op{Prim: "softmax_backward", Class: Vectorized, DType: g.dtype, N: g.Dim(-1), Elements: float64(g.Size()), Bytes: 2*g.bytes() + r.bytes()})
 	t.Release(product)
 	return r
+}
+
+// Argmax looks for the largest of each row, without gradient.
+func (t *Tape) Argmax(x *Tensor) {
+	t.begin()
+	t.argmax(x)
+}
+
+func (t *Tape) argmax(x *Tensor) {
+	t.emit(Op{Prim: "argmax", Class: RowReduce, DType: x.dtype, Elements: float64(x.Size()), Bytes: x.bytes()})
 }

@@ -7,11 +7,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/perfplan/perfplan/strategies/timeline"
-
 	"github.com/perfplan/perfplan/hardware/collective"
 	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/model/recipe"
+	"github.com/perfplan/perfplan/strategies/timeline"
 )
 
 // llama1b is bench_cluster's model on H200 under nanotron.
@@ -175,7 +174,7 @@ func TestEachTensor(t *testing.T) {
 // TestKeepGathered: nanotron's column-parallel layers keep the gathered sequence, so that a
 // layer has eight collectives; Megatron's gather again in the backward pass.
 func TestKeepGathered(t *testing.T) {
-	for recipe, want := range map[string][2]int{"nanotron": {4, 4}, "megatron-core": {6, 4}} {
+	for recipe, want := range map[string][2]int{"nanotron": {4, 4}, "aa-scaling": {4, 4}, "megatron-core": {6, 4}} {
 		r, err := Estimate(mustParse(t, fmt.Sprintf("{model: tinyllama-1.1b, hardware: h200-sxm, gpus: 4, runtime: {recipe: %s, attention: flash}, plan: {tp: 4, sequence_parallel: true}, train: {sequence_length: 2048}}", recipe)), Options{Detail: true})
 		require.NoError(t, err)
 		var got [2]int
@@ -190,6 +189,33 @@ func TestKeepGathered(t *testing.T) {
 						got[0]++
 					case "reduce-scatter":
 						got[1]++
+					}
+				}
+			}
+		}
+		require.Equal(t, want, got, recipe)
+	}
+}
+
+// TestOwnTPGradients: where nothing is gathered, gate and up projection sum the gradient of their
+// input by themselves and none does so beside a product (Aleph-Alpha/scaling,
+// core/nn/linear/column_parallel_linear.py); Megatron's do it once, beside the gradient of the weights.
+func TestOwnTPGradients(t *testing.T) {
+	for recipe, want := range map[string][3]int{"aa-scaling": {2, 3, 0}, "megatron-lm": {2, 2, 2}} {
+		r, err := Estimate(mustParse(t, fmt.Sprintf("{model: tinyllama-1.1b, hardware: dgx-a100, gpus: 4, runtime: {recipe: %s, attention: flash}, plan: {tp: 4, sequence_parallel: false}, train: {sequence_length: 2048}}", recipe)), Options{Detail: true})
+		require.NoError(t, err)
+		var got [3]int
+		for _, u := range r.Detail.Units {
+			if u.Name != "layer" {
+				continue
+			}
+			for i, ops := range [][]OpDetail{u.Forward, u.Backward} {
+				for _, o := range ops {
+					if o.Op.Prim == "all-reduce" {
+						got[i]++
+						if o.Op.Comm.Async {
+							got[2]++
+						}
 					}
 				}
 			}
