@@ -120,13 +120,14 @@ func TestStepIsNoShorterThanAnyStream(t *testing.T) {
 
 // TestMoreReplicasNeverRaiseMemory: with the same micro batch, more data-parallel
 // GPUs never need more memory each. It holds from two of them on: the second one
-// brings buckets or gathered copies and a communicator. The allocator's slack is left
-// out: smaller shards may fill its segments less well.
+// brings buckets or gathered copies and a communicator, and so does the second of each
+// expert. The allocator's slack is left out: smaller shards may fill its segments less well.
 func TestMoreReplicasNeverRaiseMemory(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		d, j, r := drawn(t)
-		if j.Plan.DP < 2 {
+		p := &j.Plan
+		if p.DP < 2 || j.Model.MoE != nil && p.TP*p.CP*p.DP < 2*p.EP*p.ExpertTP {
 			t.Skip("one replica")
 		}
 		d.gpus *= rapid.SampledFrom([]int{2, 3, 4}).Draw(t, "more")
