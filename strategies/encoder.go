@@ -56,7 +56,7 @@ func (j *Job) checkEncoding() error {
 	case r.Attention != "sdpa" && r.Attention != "unfused":
 		return diag.Errorf("runtime.attention: %s %s; use sdpa or unfused", r.Attention, with)
 	case j.Recipe.Precision[t.Precision].Frozen.Set:
-		return diag.Errorf("train.precision: weights in few bits are not known of models with an encoder beside their decoder, of which some stay in fp32; use bf16-frozen")
+		return diag.Errorf("train.precision: %s, but weights in few bits are not known of models with an encoder beside their decoder, of which some stay in fp32; use bf16-frozen", t.Precision)
 	case t.DocumentLength > 0:
 		return diag.Errorf("train.document_length: %d, but packing %s; leave it out", t.DocumentLength, with)
 	case t.Images != nil:

@@ -26,7 +26,7 @@ func TestEncoderRules(t *testing.T) {
 		{"bart-base", "hf-compile", 1, "", "", "runtime.recipe: what hf-compile runs of bart-base, which has an encoder beside its decoder, is not known; use deepspeed-hf or hf-eager"},
 		{"bart-base", "automodel", 1, "", "", "use deepspeed-hf or hf-eager"},
 		{"flan-t5-base", "hf-eager, attention: flash", 1, "", "", "runtime.attention: flash " + with + "; use sdpa or unfused"},
-		{"flan-t5-base", "hf-eager", 1, "", ", lora: {rank: 8}, precision: nf4-frozen", "train.precision: weights in few bits are not known of models with an encoder beside their decoder, of which some stay in fp32; use bf16-frozen"},
+		{"flan-t5-base", "hf-eager", 1, "", ", lora: {rank: 8}, precision: nf4-frozen", "train.precision: nf4-frozen, but weights in few bits are not known of models with an encoder beside their decoder, of which some stay in fp32; use bf16-frozen"},
 		{"flan-t5-base", "hf-eager", 1, "", ", document_length: 32", "train.document_length: 32, but packing " + with + "; leave it out"},
 		{"flan-t5-base", "hf-eager", 1, "", ", images: {per_sequence: 1}", "train.images: flan-t5-base has no encoder of images; leave it out"},
 		{"flan-t5-base", "hf-eager", 1, "", ", recompute: selective", "train.recompute: selective " + with + "; use none or full"},

@@ -76,7 +76,7 @@ func frameworkSplit(m *model.Spec, r *recipe.Recipe, layers, n int64) []int64 {
 		return out
 	case r.Structure.WeighedEnds && n > 1:
 		return splitWeighed(layers, n)
-	case r.Structure.EvenModules && layers+3 >= 3*n:
+	case r.Structure.EvenModules && layers+3 >= 3*n: // embedding, norm and head among them, and a layer for the last
 		out := largerFirst(layers+3, n)
 		out[0]--
 		out[n-1] -= 2

@@ -607,7 +607,7 @@ func (b *builder) attend(q, k, v *tape.Tensor, o tape.AttentionOptions) *tape.Te
 		case b.crosses && s.Position == model.RelativeBias:
 			o.Mask = t.Outside(b.compute(), 1, q.Dim(1), q.Dim(2), k.Dim(2))
 			if b.toldPadding() > 0 {
-				o.Mask = b.give(o.Mask, t.MaskedBiases(o.Mask, b.seen(q, k)))
+				o.Mask = b.give(o.Mask, t.MaskedBiases(o.Mask, b.keyPadding(q, k)))
 				defer t.Release(o.Mask)
 			}
 		case b.headMasks():

@@ -61,7 +61,7 @@ func buildEntry(c Config, tensors []model.Tensor) Unit {
 	}
 	x = b.give(x, b.dropout(x, b.dropouts.embed))
 	if b.Padding > 0 && b.Attention == "sdpa" { // of each stack's attention to what the encoder reads
-		m := t.SeenMask(c.MicroBatch, c.Sequence, cmp.Or(c.Source, c.Sequence))
+		m := t.KeyPaddingMask(c.MicroBatch, c.Sequence, cmp.Or(c.Source, c.Sequence))
 		x = b.give(x, t.Keep(x, m))
 		t.Release(m)
 	}
@@ -196,7 +196,7 @@ func (b *builder) biased(q, k, v *tape.Tensor) *tape.Tensor {
 	}
 	switch {
 	case b.toldPadding() > 0:
-		biases = b.give(biases, t.MaskedBiases(biases, b.seen(q, k)))
+		biases = b.give(biases, t.MaskedBiases(biases, b.keyPadding(q, k)))
 	case !s.Bidirectional:
 		biases = b.give(biases, t.CausalBiases(biases))
 	}

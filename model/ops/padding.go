@@ -16,8 +16,8 @@ func (b *builder) toldPadding() float64 {
 	return b.Padding
 }
 
-// seen is the mask of what queries q see of the keys k of padded sequences, which all layers read (tape.SeenMask).
-func (b *builder) seen(q, k *tape.Tensor) *tape.Tensor {
+// keyPadding is the mask of what queries q see of the keys k of padded sequences, which all layers read (tape.KeyPaddingMask).
+func (b *builder) keyPadding(q, k *tape.Tensor) *tape.Tensor {
 	return b.t.Outside(tape.Bool, q.Dim(0), 1, q.Dim(2), k.Dim(2))
 }
 

@@ -403,7 +403,8 @@ const (
 // Programs are the module programs of a recipe by name.
 type Programs map[string]*Program
 
-// DecodeNode parses a mapping of headings to texts.
+// DecodeNode parses a mapping of headings to texts. One whose text is null is what the recipe has not, of
+// those that it extends.
 func (p *Programs) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
 	var errs diag.List
 	*p = Programs{}
@@ -411,6 +412,10 @@ func (p *Programs) DecodeNode(d *yamlx.Document, n *yaml.Node) diag.List {
 		return diag.List{d.Errorf(n, "programs: expected a mapping")}
 	}
 	for i := 0; i+1 < len(n.Content); i += 2 {
+		if name, _, ok := strings.Cut(n.Content[i].Value, "("); ok && n.Content[i+1].Tag == "!!null" {
+			(*p)[name] = nil
+			continue
+		}
 		prog, err := ParseProgram(n.Content[i].Value, n.Content[i+1].Value)
 		if err != nil {
 			errs = append(errs, d.Errorf(n.Content[i], "%v", err))
@@ -517,6 +522,7 @@ func load(name string) (*Recipe, error) {
 	if r.Extends != "" {
 		base := cache[r.Extends]
 		r.Programs = merged(base.Programs, r.Programs)
+		maps.DeleteFunc(r.Programs, func(_ string, p *Program) bool { return p == nil })
 		r.Precision = merged(base.Precision, r.Precision)
 		r.Optimizer = merged(base.Optimizer, r.Optimizer)
 		r.Host.Primitives, r.Host.Called = merged(base.Host.Primitives, r.Host.Primitives), merged(base.Host.Called, r.Host.Called)

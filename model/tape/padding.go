@@ -79,9 +79,9 @@ func (t *Tape) tokens(x *Tensor, n int64) *Tensor {
 	return t.alloc(y)
 }
 
-// SeenMask is the mask by which queries see the keys of a sequence that are no padding, all others too
+// KeyPaddingMask is the mask by which queries see the keys of a sequence that are no padding, all others too
 // (transformers, masking_utils.py, create_bidirectional_mask and sdpa_mask).
-func (t *Tape) SeenMask(batch, queries, keys int64) *Tensor {
+func (t *Tape) KeyPaddingMask(batch, queries, keys int64) *Tensor {
 	all := t.empty(Bool, 1, 1, queries, keys)
 	t.kernel("mask", all)      // ones
 	t.kernel("mask", all, all) // and with ones

@@ -102,8 +102,11 @@ func (r *pipelineRun) opening(rank int) float64 {
 	if !p.job.Recipe.Overlap.ParamGather || p.job.Plan.DataParallel != strategies.ZeRO1 || p.groups[dpGroup].Ranks <= 1 {
 		return -1
 	}
+	counts := p.counts
+	p.counts = nil // the gathers are counted with the optimizer
+	defer func() { p.counts = counts }()
 	if r.plan.Chunks == 1 && p.job.Recipe.Structure.GathersInTurn {
-		if rank > 0 {
+		if rank > 0 { // after the first, which all wait for
 			return r.opened[0]
 		}
 		return r.inTurn()
@@ -111,9 +114,6 @@ func (r *pipelineRun) opening(rank int) float64 {
 	if !r.plan.GathersAhead || r.plan.Chunks < 2 {
 		return -1
 	}
-	counts := p.counts
-	p.counts = nil // the gathers are counted with the optimizer
-	defer func() { p.counts = counts }()
 	sim.Reset()
 	r.opens = resize(r.opens, r.plan.Chunks)
 	r.gather(rank, 0)
@@ -158,13 +158,10 @@ func (r *pipelineRun) opening(rank int) float64 {
 // modules launch those of a bucket, and of the next once that is there (Megatron-Core,
 // param_and_grad_buffer.py, finish_param_sync). Stages but the first have one bucket.
 func (r *pipelineRun) inTurn() (exposed float64) {
-	p, st := r.s.p, &r.s.step
-	counts := p.counts
-	p.counts = nil // the gathers are counted with the optimizer
-	defer func() { p.counts = counts }()
+	st := &r.s.step
 	for rank := range r.plan.Ranks {
 		r.s.clock(rank)
-		st.begin(p, r.s.layout.stage(r.plan, rank, 0), &r.s.sim)
+		st.begin(r.s.p, r.s.layout.stage(r.plan, rank, 0), &r.s.sim)
 		t, first := st.gathers()
 		exposed += max(t-float64(r.path.times.F[r.plan.Stage(rank, 0)]), first)
 	}

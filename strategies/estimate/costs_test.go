@@ -178,23 +178,28 @@ func TestKeepGathered(t *testing.T) {
 		r, err := Estimate(mustParse(t, fmt.Sprintf("{model: tinyllama-1.1b, hardware: h200-sxm, gpus: 4, runtime: {recipe: %s, attention: flash}, plan: {tp: 4, sequence_parallel: true}, train: {sequence_length: 2048}}", recipe)), Options{Detail: true})
 		require.NoError(t, err)
 		var got [2]int
-		for _, u := range r.Detail.Units {
-			if u.Name != "layer" {
-				continue
-			}
-			for _, ops := range [][]OpDetail{u.Forward, u.Backward} {
-				for _, o := range ops {
-					switch o.Op.Prim {
-					case "all-gather":
-						got[0]++
-					case "reduce-scatter":
-						got[1]++
-					}
+		for _, ops := range layerOps(r) {
+			for _, o := range ops {
+				switch o.Op.Prim {
+				case "all-gather":
+					got[0]++
+				case "reduce-scatter":
+					got[1]++
 				}
 			}
 		}
 		require.Equal(t, want, got, recipe)
 	}
+}
+
+// layerOps are those of a layer, forward and backward.
+func layerOps(r *Result) (passes [2][]OpDetail) {
+	for _, u := range r.Detail.Units {
+		if u.Name == "layer" {
+			passes[0], passes[1] = append(passes[0], u.Forward...), append(passes[1], u.Backward...)
+		}
+	}
+	return passes
 }
 
 // TestOwnTPGradients: where nothing is gathered, gate and up projection sum the gradient of their
@@ -205,17 +210,12 @@ func TestOwnTPGradients(t *testing.T) {
 		r, err := Estimate(mustParse(t, fmt.Sprintf("{model: tinyllama-1.1b, hardware: dgx-a100, gpus: 4, runtime: {recipe: %s, attention: flash}, plan: {tp: 4, sequence_parallel: false}, train: {sequence_length: 2048}}", recipe)), Options{Detail: true})
 		require.NoError(t, err)
 		var got [3]int
-		for _, u := range r.Detail.Units {
-			if u.Name != "layer" {
-				continue
-			}
-			for i, ops := range [][]OpDetail{u.Forward, u.Backward} {
-				for _, o := range ops {
-					if o.Op.Prim == "all-reduce" {
-						got[i]++
-						if o.Op.Comm.Async {
-							got[2]++
-						}
+		for i, ops := range layerOps(r) {
+			for _, o := range ops {
+				if o.Op.Prim == "all-reduce" {
+					got[i]++
+					if o.Op.Comm.Async {
+						got[2]++
 					}
 				}
 			}

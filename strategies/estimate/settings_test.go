@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -8,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perfplan/perfplan/internal/diag"
+	"github.com/perfplan/perfplan/internal/units"
 	"github.com/perfplan/perfplan/strategies"
 	"github.com/perfplan/perfplan/strategies/memory"
 )
@@ -35,6 +37,31 @@ func splitsBackward(s string) bool {
 	return strings.HasPrefix(s, "zb") || strings.HasPrefix(s, "dual") || s == "interleaved-zero-bubble"
 }
 
+// inTurn reports whether stages gather their parameters one after another, which may take longer than
+// all at once.
+func inTurn(j *strategies.Job) bool {
+	return j.Plan.PP > 1 && j.Plan.VirtualStages <= 1 && j.Recipe.Structure.GathersInTurn
+}
+
+// TestTurnsOfStages: gathers in turn hold up a step no longer than those of as many stages do that it
+// waits for once where nothing runs beside.
+func TestTurnsOfStages(t *testing.T) {
+	for _, model := range []string{"llama3-8b", "gpt2-xl", "mixtral-8x7b"} {
+		for _, hardware := range []string{"h100-sxm", "a100-80g-sxm", "l40s"} {
+			for _, pp := range []int{2, 4, 8} {
+				of := func(runtime string) *Result {
+					j := mustParse(t, fmt.Sprintf("{model: %s, hardware: %s, gpus: %d, runtime: {recipe: megatron-core%s}, plan: {pp: %d, dp: 4, schedule: 1f1b, data_parallel: zero1}, train: {sequence_length: 1024, micro_batch: 1, grad_accumulation: 8}}", model, hardware, 4*pp, runtime, pp))
+					require.True(t, inTurn(j))
+					return mustEstimate(t, j)
+				}
+				on, off := of(""), of(", overlap_param_gather: false")
+				require.NotEqual(t, on.StepTime, off.StepTime)
+				require.LessOrEqual(t, float64(on.StepTime), float64(off.StepTime+units.Seconds(pp-1)*off.Exposed["dp"]), "%s on %s, pp %d", model, hardware, pp)
+			}
+		}
+	}
+}
+
 // TestSettingsDoWhatTheyAreFor: what is set to save memory saves it, what takes longer takes
 // longer: memory but for 0.1 % and times but for 1 %, since what ends earlier may fall beside more
 // communication.
@@ -45,9 +72,6 @@ func TestSettingsDoWhatTheyAreFor(t *testing.T) {
 	// Where a layer's parts are run again, each keeps its input: more than some ops of the whole.
 	whole := func(j *strategies.Job) bool {
 		return policy(j) && j.Train.Recompute == "full" && !j.Recipe.ByParts(j.Model.ModelType)
-	}
-	inTurn := func(j *strategies.Job) bool { // stages gather their parameters one after another, which may take longer than all at once (TestGathersInTurn)
-		return j.Plan.PP > 1 && j.Plan.VirtualStages <= 1 && j.Recipe.Structure.GathersInTurn
 	}
 	aligned := func(j *strategies.Job) bool { return !inTurn(j) }
 	const noGather, noOverlap = ", overlap_param_gather: false", ", overlap_grad_reduce: false"

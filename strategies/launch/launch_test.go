@@ -197,6 +197,8 @@ func TestTrainer(t *testing.T) {
 		"#SBATCH --nodes=2 --gres=gpu:4\nsrun python " + run:                                                                                      "gpus: 8 # --gpus_per_node, --nodes",
 		"cat <<E > d.json\n{\"zero_optimization\": {\"stage\": 2}}\nE\n" + run + "--deepspeed d.json":                                             "data_parallel: zero2 # zero_optimization.stage",
 		"sft.py --use_peft --output_dir x --bf16 --lora_r 8 --lora_target_modules q_proj v_proj \\\n --optim adamw_torch":                         "targets: [q, v] # --lora_target_modules",
+		"model_name_or_path: google/flan-t5-large\nfinetuning_type: lora\nlora_target: q,v\nbf16: true":                                           "targets: [cross_q, q, cross_v, v] # lora_target",
+		"finetuning_type: lora\nlora_target: q,wi_0,wo\nbf16: true":                                                                               "targets: [q, gate, down] # lora_target",
 		"finetuning_type: full\nbf16: true":                                                                                                       "precision: bf16-autocast # bf16",
 		"finetuning_type: full\nbf16: true\npure_bf16: true":                                                                                      "precision: bf16-pure # bf16, pure_bf16",
 		"finetuning_type: full\nbf16: true\npure_bf16: false":                                                                                     "precision: bf16-autocast # bf16",
